@@ -1,7 +1,7 @@
 """Checks of what the data API's methods are given."""
 
 from decimal import Decimal
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 from sidekiq_py.wire.payload import is_finite, shown
@@ -13,12 +13,16 @@ def is_number(value: Any) -> bool:
     return is_real and is_finite(value)
 
 
-def must_be_count(value: Any, name: str) -> None:
+def count_of(value: Any, name: str, least: int = 1) -> int:
     """
-    Check how many jobs to look at or to return.
+    How many jobs to look at or to return.
+
+    Args:
+        value: A whole number, also one of NumPy's.
 
     Raises:
-        ValueError: It is not a whole number of 1 or more.
+        ValueError: It is something else, or below *least*.
     """
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{name} is {shown(value)}; give a whole number, 1 or more")
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise ValueError(f"{name} is {shown(value)}; give a whole number, {least} or more")
+    return int(value)

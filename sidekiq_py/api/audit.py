@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from sidekiq_py.api.arguments import must_be_count
+from sidekiq_py.api.arguments import count_of
 from sidekiq_py.api.source import OfRedis
 from sidekiq_py.redis_access.reads import audit
 
@@ -60,7 +60,7 @@ class AuditLog(OfRedis):
         Raises:
             ValueError: *before* is not an entry's id, or *limit* is below 1.
         """
-        must_be_count(limit, "limit")
+        limit = count_of(limit, "limit")
         if before is not None and not _ENTRY_ID.fullmatch(before):
             raise ValueError(f"{before!r} is not an entry's id; take it from an AuditEntry")
         return [_entry(entry_id, fields) for entry_id, fields in audit.page(self._pool, limit, before)]

@@ -18,7 +18,7 @@ from operator import attrgetter
 from typing import Any, ClassVar
 
 from sidekiq_py import program
-from sidekiq_py.api.arguments import is_number, must_be_count
+from sidekiq_py.api.arguments import count_of, is_number
 from sidekiq_py.api.bulk import BulkResult, Progress, Stop, Tally, each_of, slices
 from sidekiq_py.api.ends import ends_of_extensions
 from sidekiq_py.api.filters import JobFilter, must_be_filter, search
@@ -183,6 +183,8 @@ class JobSet(SizedOfRedis):
         self.name = name
         self._client = client_for(pool, client)
         super().__init__(client=self._client)
+        if dead_limits is not None and not isinstance(dead_limits, DeadLimits):
+            raise TypeError(f"dead_limits is {dead_limits!r}; give DeadLimits(max_jobs, timeout_seconds)")
         self._limits = dead_limits or Config().dead_limits
 
     def __repr__(self) -> str:
@@ -297,8 +299,8 @@ class JobSet(SizedOfRedis):
         Raises:
             ValueError: *limit* or *look_at* is below 1.
         """
-        must_be_count(limit, "limit")
-        must_be_count(look_at, "look_at")
+        limit = count_of(limit, "limit")
+        look_at = count_of(look_at, "look_at")
         wanted = JobFilter() if wanted is None else wanted
         must_be_filter(wanted)
         found: list[SortedEntry] = []

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Self
 
-from sidekiq_py.api.arguments import must_be_count
+from sidekiq_py.api.arguments import count_of
 from sidekiq_py.api.bulk import BulkResult, Progress, Stop, Tally, each_of, slices
 from sidekiq_py.api.ends import ends_of_extensions, is_handled
 from sidekiq_py.api.filters import JobFilter, must_be_filter, search
@@ -234,8 +234,8 @@ class Queue(SizedOfRedis):
         Raises:
             ValueError: *limit* or *look_at* is below 1.
         """
-        must_be_count(limit, "limit")
-        must_be_count(look_at, "look_at")
+        limit = count_of(limit, "limit")
+        look_at = count_of(look_at, "look_at")
         if wanted is not None:
             must_be_filter(wanted)
         found: list[QueuedJob] = []

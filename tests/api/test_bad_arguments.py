@@ -3,13 +3,19 @@
 from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
+from numbers import Integral
 
 import pytest
 
-from sidekiq_py.api import AuditLog, CronJobs, Deploy, History, JobFilter, JobStatus, Metrics, Queue, RetrySet
+from sidekiq_py.api import AuditLog, CronJobs, DeadSet, Deploy, History, JobFilter, JobStatus, Metrics, Queue, RetrySet
 from sidekiq_py.errors import ConfigError
 
 NAIVE = datetime(2030, 1, 1)
+
+
+@Integral.register
+class NumPyInt(Decimal):
+    """An Integral that is no int, as numpy.int64 is."""
 
 
 @pytest.fixture
@@ -85,6 +91,45 @@ def test_a_page_has_at_least_one_job(pool, place, name, number):
     """Otherwise a search would read the whole queue, or never end."""
     with pytest.raises(ValueError, match=f"{name} is .*; give a whole number, 1 or more"):
         place().page(**{"limit": 10, name: number})
+
+
+@pytest.mark.parametrize("place", [Queue, RetrySet, AuditLog])
+def test_a_page_may_be_as_long_as_an_integer_of_numpy(pool, redis_client, payload, place):
+    """As times and paces may be its numbers. Redis gets it as a plain one."""
+    for number in range(2):
+        redis_client.lpush("queue:default", payload(str(number)))
+        redis_client.zadd("retry", {payload(str(number)): number})
+        AuditLog().record("bob", "delete", str(number))
+
+    page = place().page(NumPyInt(1))
+
+    assert len(getattr(page, "jobs", None) or getattr(page, "entries", None) or page) == 1
+
+
+@pytest.mark.parametrize(("start", "count"), [(None, 5), (0, None), (-1, 5), (0, "5")])
+def test_a_page_of_periodic_jobs_begins_at_a_position(pool, start, count):
+    """None is not the first one."""
+    with pytest.raises(ValueError, match=r"(start|count) is .*; give a whole number, 0 or more"):
+        CronJobs().page(start, count)
+
+
+@pytest.mark.parametrize("reason", [None, 5])
+def test_a_reason_is_a_text(pool, reason):
+    """The job is not disabled."""
+    job = CronJobs().add("0 6 * * *", "A", name="report")
+
+    with pytest.raises(TypeError, match=f"the reason is {reason}; give a text, or leave it out"):
+        job.disable(reason)
+    with pytest.raises(TypeError, match=f"the reason is {reason}; give a text, or leave it out"):
+        CronJobs().disable_all(reason)
+
+    assert CronJobs().find("report").is_enabled
+
+
+def test_limits_of_the_dead_set_are_two_numbers():
+    """One alone does not say of what."""
+    with pytest.raises(TypeError, match=r"dead_limits is 5; give DeadLimits\(max_jobs, timeout_seconds\)"):
+        DeadSet(dead_limits=5)
 
 
 @pytest.mark.parametrize("place", [Queue, RetrySet])

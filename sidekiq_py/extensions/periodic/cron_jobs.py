@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from sidekiq_py import program
+from sidekiq_py.api.arguments import count_of
 from sidekiq_py.api.source import client_for
 from sidekiq_py.client.outgoing import moment
 from sidekiq_py.client.sync_client import Client
@@ -275,7 +276,11 @@ class CronJobs:
 
         Args:
             name: Only jobs whose name contains this, in any case of letters.
+
+        Raises:
+            ValueError: *start* or *count* is not a whole number of 0 or more.
         """
+        start, count = count_of(start, "start", 0), count_of(count, "count", 0)
         keys = store.listed(self.pool, namespaces=_extension().namespaces)
         if name:
             keys = [listed for listed in keys if name.casefold() in store.name_of(*listed).casefold()]

@@ -275,7 +275,14 @@ def remove_effect(job: StoredJob) -> Effect:
 
 
 def status_effect(job: StoredJob, *, is_enabled: bool, reason: str, now: float) -> Effect:
-    """The command that enables or disables a job."""
+    """
+    The command that enables or disables a job.
+
+    Raises:
+        TypeError: *reason* is not a text.
+    """
+    if not isinstance(reason, str):
+        raise TypeError(f"the reason is {reason!r}; give a text, or leave it out")
     return (verbs.STATUS.name, job.own_key, "enabled" if is_enabled else "disabled", reason, f"{now:.3f}")
 
 

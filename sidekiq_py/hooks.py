@@ -122,11 +122,14 @@ class Hooks:
                 if reraise:
                     raise
 
-    def report(self, error: BaseException, context: dict[str, Any]) -> None:
+    def report(self, error: BaseException, context: dict[str, Any], *, then: str = "") -> None:
         """
         Log *error*, with its traceback if a job raised it, and pass it to every error handler.
 
         As in Ruby, it is logged whatever handlers a program adds. Source: Sidekiq 8.1.7, config.rb, `ERROR_HANDLER`.
+
+        Args:
+            then: What follows from the error, for the log alone: `, next try in 16 s`.
         """
         is_a_jobs = "job" in context or "jobstr" in context
         redacted = current().error(error, context.get("job"))
@@ -136,7 +139,7 @@ class Hooks:
         fields = error_fields(error, context.get("job"))
         log.warning(
             "%s: %s: %s",
-            context.get("context", "error"),
+            f"{context.get('context', 'error')}{then}",
             type(error).__name__,
             fields["error_message"],
             exc_info=shown,

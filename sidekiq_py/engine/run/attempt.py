@@ -183,8 +183,11 @@ class Surroundings:
         _emit_settled(outcome.kind, payload, raw, queue)
         if payload and has_failed and error is not None and not is_reported:
             # Bytes that are not a job have no payload, and were reported on the way here.
-            report = self.hooks.call_error_handlers if outcome.is_logged else self.hooks.report
-            report(error, {"context": "Job raised exception", "job": payload, "jobstr": raw})
+            context = {"context": "Job raised exception", "job": payload, "jobstr": raw}
+            if outcome.is_logged:
+                self.hooks.call_error_handlers(error, context)
+            else:
+                self.hooks.report(error, context, then=_what_follows(outcome, now))
         if death is not None and error is not None:
             death.announce(outcome.payload, error)
         if outcome.afterwards is not None:
@@ -226,6 +229,13 @@ class Surroundings:
             raw, queue, error, definition, self.config, self.dialect(), now, random.random, self.hooks.report
         )
         return retry.after_failure(failure)
+
+
+def _what_follows(outcome: Outcome, now: float) -> str:
+    """What becomes of a failed job, for its line in the log."""
+    if outcome.kind == "retry" and outcome.score is not None:
+        return f", next try in {outcome.score - now:,.0f} s"
+    return ", kept in dead" if outcome.kind == "dead" else ""
 
 
 class AttemptEnd:

@@ -1,6 +1,7 @@
 """A declared job that decides itself what its end writes: in the same step, once, or not at all."""
 
 import json
+import re
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -369,6 +370,28 @@ def test_a_failure_that_is_logged_elsewhere_is_not_logged_twice(
 
     eventually(lambda: sum("Job raised exception" in line for line in caplog.messages) == 1)
     assert redis_client.get("stat:failed") == b"2"
+
+
+@pytest.mark.parametrize(
+    ("retry", "follows"), [(True, r", next try in (1\d|2\d) s"), (0, ", kept in dead"), (False, "")]
+)
+def test_the_log_says_whether_a_failed_job_is_tried_again(
+    redis_client: redis.Redis, worker: Worker, caplog: pytest.LogCaptureFixture, retry: Any, follows: str
+) -> None:
+    """Operators look for it there; error handlers get the same context as in Ruby."""
+    contexts: list[str] = []
+
+    def fail(_: int) -> None:
+        raise ValueError("boom")
+
+    worker.hooks.on_error(lambda error, context: contexts.append(context["context"]))
+    worker.declare("fail", fail)
+    worker.start()
+    push_jobs(redis_client, [job_text(1, "fail", retry=retry)])
+
+    eventually(lambda: contexts == ["Job raised exception"])
+    [line] = [line for line in caplog.messages if "boom" in line]
+    assert re.fullmatch(f"Job raised exception{follows}: ValueError: boom", line)
 
 
 # ---- what Redis refuses

@@ -27,8 +27,14 @@ def error_class_name(error: BaseException) -> str:
 
 
 def error_text(error: BaseException) -> str:
-    """An exception's message, or Ruby's fixed text if the message itself raises."""
+    """
+    An exception's message, or Ruby's fixed text if the message itself raises. For a group, which an `asyncio.TaskGroup`
+    raises with a message that says nothing, also the class and message of the first exception in it.
+    """
     try:
+        if isinstance(error, BaseExceptionGroup):
+            first = error.exceptions[0]
+            return f"{error}: {error_class_name(first)}: {error_text(first)}"
         return str(error)
     except BaseException:  # noqa: BLE001 - a KeyboardInterrupt here would count as a stop and run the job again at once
         return UNPRINTABLE_ERROR

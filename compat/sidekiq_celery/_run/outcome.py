@@ -30,9 +30,9 @@ from sidekiq_py.extension import (
     trim_dead,
 )
 from sidekiq_py.payloads import (
-    UNPRINTABLE_ERROR,
     dump,
     error_class_name,
+    error_text,
     for_queue,
     keys,
     parse_job,
@@ -148,7 +148,4 @@ def _record(payload: dict[str, Any], error: Any, attempt: Attempt, queue: str) -
 def _text(error: Any) -> str:
     if isinstance(error, NotRegistered):
         return "\n".join(getattr(error, "__notes__", ())) or str(error)
-    try:
-        return str(error)
-    except Exception:  # noqa: BLE001 - a broken __str__ may raise anything
-        return UNPRINTABLE_ERROR
+    return error_text(error)

@@ -14,7 +14,7 @@ from sidekiq_py.config import Config
 from sidekiq_py.engine.run.retry import Failure, Outcome, after_failure, is_caused_by_shutdown, retry_jitter_seconds
 from sidekiq_py.errors import JobFailed, Shutdown
 from sidekiq_py.wire.dialect import Dialect
-from sidekiq_py.wire.failure import UNPRINTABLE_ERROR, backtrace_lines, error_class_name
+from sidekiq_py.wire.failure import UNPRINTABLE_ERROR, backtrace_lines, error_class_name, error_text
 from tests.engine.failing import Boom, FailingJob, raised
 
 NOW = 1_700_000_000.5
@@ -444,6 +444,15 @@ def test_errors_are_named_as_python_users_know_them() -> None:
     """Built-in ones bare, others with their module."""
     assert error_class_name(ValueError()) == "ValueError"
     assert error_class_name(json.JSONDecodeError("", "", 0)) == "json.decoder.JSONDecodeError"
+
+
+def test_a_group_of_errors_names_the_first() -> None:
+    """The message of a TaskGroup only counts them."""
+    group = ExceptionGroup("unhandled errors in a TaskGroup", [ExceptionGroup("inner", [KeyError("id")]), ValueError()])
+
+    assert error_text(group) == (
+        "unhandled errors in a TaskGroup (2 sub-exceptions): ExceptionGroup: inner (1 sub-exception): KeyError: 'id'"
+    )
 
 
 def test_lone_surrogates_in_a_message_are_scrubbed() -> None:

@@ -15,8 +15,10 @@ from sidekiq_celery._send.clients import client_of
 from sidekiq_celery._wire.payload import arguments_of, with_embedded
 
 from sidekiq_py.client.sync_client import Client
+from tests.compat.tasks.worker import TaskWorker
 from tests.compat.transport.conftest import Jobs
 from tests.compat.transport.publishing import publish
+from tests.support.waiting import eventually
 
 SIGNATURE = {"task": "proj.next", "args": [2], "kwargs": {}, "options": {}, "subtask_type": None, "immutable": False}
 
@@ -136,6 +138,38 @@ def test_callbacks_within_a_pickled_body_are_found_by_our_workers(connection: Co
     [payload] = jobs("celery")
     assert arguments_of(app, payload["args"], payload["celery"]) == ([1], {"b": 2})
     assert with_embedded(app, payload["celery"])["callbacks"] == [SIGNATURE]
+
+
+class Opaque:
+    """A value that pickle can carry, and JSON cannot."""
+
+
+@pytest.mark.parametrize(("header", "why"), [("proj.fails", "no such order"), ("proj.add", "not JSON serializable")])
+def test_a_chord_whose_body_only_pickle_can_carry_fails_and_does_not_stay_pending(
+    connection: Connection, redis_url: str, redis_client: redis.Redis, header: str, why: str
+) -> None:
+    """Workflows wait as JSON in Redis, so such a body cannot be called, and whoever waits for it hears that."""
+    app = Celery("ours", broker=redis_url, backend=redis_url, set_as_current=False, fixups=[])
+    app.conf.accept_content = ["json", "pickle"]
+    app.task(name="proj.add")(lambda: 1)
+
+    @app.task(name="proj.fails")
+    def fails() -> None:
+        raise ValueError("no such order")
+
+    worker = TaskWorker(app, redis_url)
+    worker.start()
+    body = {**SIGNATURE, "args": [Opaque()], "options": {"task_id": "body"}, "chord_size": 1}
+    try:
+        publish(connection, header, serializer="pickle", chord=body, group_id="g", task_id="part")
+
+        stored = json.loads(eventually(lambda: redis_client.get("celery-task-meta-body")))
+    finally:
+        worker.stop()
+        app.close()
+
+    assert (stored["status"], stored["result"]["exc_type"]) == ("FAILURE", "ChordError")
+    assert why in stored["result"]["exc_message"][0]
 
 
 def test_numbers_that_json_lacks_come_back(connection: Connection) -> None:

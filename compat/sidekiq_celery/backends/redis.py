@@ -226,6 +226,10 @@ class RedisBackend(Awaiting, BaseKeyValueStoreBackend):
         """Remove *key*."""
         self._pool.command("DEL", key)
 
+    def incr(self, key: Any) -> Any:
+        """Increment the counter under *key*. Returns its new value."""
+        return self._pool.command("INCR", key, idempotent=False)
+
     def expire(self, key: Any, value: Any) -> Any:
         """Let *key* expire in *value* seconds."""
         return self._pool.command("EXPIRE", key, value)

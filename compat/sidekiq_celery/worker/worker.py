@@ -75,6 +75,7 @@ class WorkController:
     Attributes:
         exitcode: The program's exit code, set once the worker has ended.
         concurrency: How many tasks run at once; it may change.
+        pool_cls: The pool's name, as Celery's workers have it until `worker_init` has been sent.
         thread_policy: The autoscale policy of a worker of threads, or None.
         events: Sends task events, in a process that runs tasks.
         steps: The program's bootsteps that start once the worker is running and stop with it.
@@ -139,6 +140,7 @@ class WorkController:
         self.loglevel: Any = mlevel(loglevel)
         self.logfile = logfile
         self.pool_name = pool_name(either("worker_pool", pool_cls or pool))
+        self.pool_cls: Any = self.pool_name
         self.time_limit = either("task_time_limit", time_limit)
         self.soft_time_limit = either("task_soft_time_limit", soft_time_limit)
         self.max_tasks_per_child = either("worker_max_tasks_per_child", max_tasks_per_child)

@@ -210,6 +210,12 @@ def test_what_is_too_long_for_redis_is_an_error(app: Celery, monkeypatch: pytest
     assert (caught.value.task_id, caught.value.state) == ("a", "SUCCESS")
 
 
+def test_a_counter_is_incremented(app: Celery, redis_client: redis.Redis) -> None:
+    """Programs that use the backend as a store may count there."""
+    assert [app.backend.incr("visits"), app.backend.incr("visits")] == [1, 2]
+    assert redis_client.get("visits") == b"2"
+
+
 def test_a_group_is_stored_under_its_id(app: Celery, redis_client: redis.Redis) -> None:
     """With its parent, its members and theirs; and can be removed."""
     inner = app.GroupResult("inner", [app.AsyncResult("b")])

@@ -60,7 +60,7 @@ class Firing:
         self._next: dict[str, float] = {}
         self._changes: bytes | None = None
         self._read_at = 0.0
-        self._complained: set[tuple[str, str]] = set()
+        self._complained: dict[str, str] = {}
 
     def round(self, pool: Pool) -> float | None:
         """Fire what is due now. Returns the seconds until the next round, or None if nothing will be due."""
@@ -84,12 +84,21 @@ class Firing:
             self._read(pool, now)
             self._changes, self._read_at = changes, now
         client = of_pool(pool)
-        pushed = []
+        pushed: list[str] = []
         for job in self._jobs:
-            for tick in self._due(job, now):
-                jid = self._fire(pool, client, job, tick, now)
-                if jid:
-                    pushed.append(jid)
+            try:
+                for tick in self._due(job, now):
+                    jid = self._fire(pool, client, job, tick, now)
+                    if jid:
+                        pushed.append(jid)
+            # Also what a client middleware raises: the other jobs still fire.
+            except BaseException as error:
+                if isinstance(error, RedisError) and error.is_about_server:
+                    raise
+                is_ours = isinstance(error, SidekiqError)
+                self._complain(job, str(error) if is_ours else f"{type(error).__name__}: {error}")
+                # Its tick is not done, so it is tried again for as long as it may be late.
+                self._next[job.key] = now + READ_EVERY_SECONDS
         return pushed
 
     def _read(self, pool: Pool, now: float) -> None:
@@ -172,26 +181,11 @@ class Firing:
             if refusal.code == "CRONOFF":
                 self._changes = None
             elif refusal.code == "CRONRUNNING":
-                self._pass(pool, job, tick, now)
-            elif refusal.is_about_server:
-                raise
+                store.write(pool, pass_effect(job, tick, now, "skipped"))
             elif refusal.code != "CRONTAKEN":
-                self._complain(job, str(refusal))
-        except RedisError:
-            raise
-        except SidekiqError as error:
-            self._complain(job, str(error))
+                raise
         self._done[job.key] = max(tick, self._done.get(job.key, 0))
         return jid
-
-    def _pass(self, pool: Pool, job: StoredJob, tick: int, now: float) -> None:
-        """Skip the tick because the last run is still going."""
-        try:
-            store.write(pool, pass_effect(job, tick, now, "skipped"))
-        except RedisReplyError as refusal:
-            if refusal.is_about_server:
-                raise
-            self._complain(job, str(refusal))
 
     def _plant(self, pool: Pool, job: StoredJob, now: float) -> None:
         assert job.cron is not None
@@ -208,8 +202,8 @@ class Firing:
 
     def _complain(self, job: StoredJob, problem: str) -> None:
         """Log each problem once, although the job is looked at again and again."""
-        if (job.key, problem) not in self._complained:
-            self._complained.add((job.key, problem))
+        if self._complained.get(job.key) != problem:
+            self._complained[job.key] = problem
             log.warning("periodic job %s is skipped: %s", job.name, problem)
 
 

@@ -454,6 +454,48 @@ def test_a_refusal_of_redis_is_no_tick_lost(start: Start, pool: Pool, redis_clie
     assert len(firing.look(pool, NOON + 61.5, b"1")) == 1
 
 
+def test_ticks_that_redis_refused_are_made_up_for_by_the_same_process(
+    start: Start, look: Look, queued: Queued, redis_client: redis.Redis
+) -> None:
+    """They counted as done in the process that was refused, so only another one would have fired them."""
+    sidekiq.periodic("* * * * *", job_named(), name="report", catch_up=timedelta(hours=1))
+    start()
+    redis_client.set("queue:default", "no list")
+    refused = [look(NOON + at) for at in (60.5, 61, 120.5)]
+    redis_client.delete("queue:default")
+
+    look(NOON + 130)
+
+    assert refused == [[], [], []]
+    assert len(queued()) == 2
+    job = CronJobs().find("report")
+    assert job is not None
+    assert [run.tick for run in job.runs()] == [NOON + 120, NOON + 60]
+
+
+@pytest.mark.parametrize("error", [ValueError("no tenant"), SystemExit(1)])
+def test_a_middleware_that_raises_stops_no_other_job(
+    start: Start, look: Look, queued: Queued, caplog: pytest.LogCaptureFixture, error: BaseException
+) -> None:
+    """It ended the round, and so did the next one: jobs behind it in the timetable never fired."""
+    sidekiq.periodic("* * * * *", job_named("Bad"), name="bad")
+    sidekiq.periodic("* * * * *", job_named("Good"), name="good")
+    start()
+
+    def refuse(job: Any, payload: dict[str, Any], queue: str, call_next: Callable[[], Any]) -> Any:
+        if payload["class"] == "Bad":
+            raise error
+        return call_next()
+
+    sidekiq.client_middleware.add(refuse)
+    for at in (60.5, 61, 70):
+        look(NOON + at)
+
+    assert [json.loads(raw)["class"] for raw in queued()] == ["Good"]
+    lines = [record.getMessage() for record in caplog.records if "is skipped" in record.getMessage()]
+    assert lines == [f"periodic job bad is skipped: {type(error).__name__}: {error}"]
+
+
 def test_once_on_dst_fires_a_repeated_time_once(start: Start, look: Look) -> None:
     """On the last Sunday of October 2030 the clocks of Berlin show half past two twice."""
     sidekiq.periodic("30 2 * * *", job_named("A"), name="twice", tz="Europe/Berlin")

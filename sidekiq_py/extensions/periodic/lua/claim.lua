@@ -11,6 +11,18 @@
   look = function(key, words)
     local prefix = (string.gsub(key, 'sidekiq_py:cron:.*$', ''))
     local job, tick, member = (string.gsub(key, 'sidekiq_py:cron:', '', 1)), tonumber(words[2]), words[3]
+    -- Redis does not undo the claim if a later command is refused; the tick would be lost. Redis can tell since 7.0.
+    local runs = (string.gsub(key, 'sidekiq_py:cron:', 'sidekiq_py:cron_runs:', 1))
+    local needed = {
+      {'HSET', key, '', ''}, {'HDEL', key, ''}, {'HSET', job, '', ''}, {'EXISTS', job}, {'ZADD', job .. ':enqueued', 0, ''},
+      {'ZREMRANGEBYSCORE', job .. ':enqueued', 0, 0}, {'LPUSH', job .. ':jid_history', ''}, {'LTRIM', job .. ':jid_history', 0, 0},
+      {'LPUSH', runs, ''}, {'LTRIM', runs, 0, 0},
+    }
+    for _, command in ipairs(redis.acl_check_cmd and needed or {}) do
+      if not redis.acl_check_cmd(unpack(command)) then
+        return 'NOPERM this user may not use ' .. command[1] .. ' on ' .. command[2]
+      end
+    end
     if redis.call('HGET', job, 'status') ~= 'enabled' then return 'CRONOFF it is disabled' end
     if redis.call('HGET', job, 'cron') ~= words[4] then return 'CRONOFF its text has changed' end
     if (tonumber(redis.call('HGET', key, 'fired') or 0) or 0) >= tick then return 'CRONTAKEN by Python' end
@@ -43,10 +55,11 @@
     if string.sub(last, 1, 19) <= string.sub(words[6], 1, 19) then
       redis.call('HSET', job, 'last_enqueue_time', words[6])
     end
-    redis.call('LPUSH', job .. ':jid_history', words[8])
-    redis.call('LTRIM', job .. ':jid_history', 0, 9)
+    -- Histories that another program has overwritten do not keep a tick from firing.
+    redis.pcall('LPUSH', job .. ':jid_history', words[8])
+    redis.pcall('LTRIM', job .. ':jid_history', 0, 9)
     local runs = (string.gsub(key, 'sidekiq_py:cron:', 'sidekiq_py:cron_runs:', 1))
-    redis.call('LPUSH', runs, jid .. ' ' .. tick .. ' ' .. words[5] .. ' pushed')
-    redis.call('LTRIM', runs, 0, 99)
+    redis.pcall('LPUSH', runs, jid .. ' ' .. tick .. ' ' .. words[5] .. ' pushed')
+    redis.pcall('LTRIM', runs, 0, 99)
   end,
 }

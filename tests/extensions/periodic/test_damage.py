@@ -107,6 +107,37 @@ def test_a_copy_that_is_none_is_not_written_back(
     assert [job.name for job in CronJobs()] == ["bad", "good"]
 
 
+@pytest.mark.parametrize("key", [f"{BAD}:jid_history", f"sidekiq_py:cron_runs:{BAD}"])
+def test_a_spoilt_history_keeps_no_tick_from_firing(
+    start: Start, look: Look, redis_client: redis.Redis, key: str
+) -> None:
+    """The tick was claimed, and its job not pushed."""
+    declare_two(start, look)
+    redis_client.delete(key, "queue:default")
+    redis_client.set(key, "text")
+
+    look(NOON + 120.5)
+    look(NOON + 122)
+
+    assert [json.loads(raw)["class"] for raw in redis_client.lrange("queue:default", 0, -1)] == ["Good", "Bad"]
+
+
+@pytest.mark.parametrize("value", ["text", "9223372036854775807"])
+def test_a_counter_of_changes_that_is_none_stops_nothing(
+    start: Start, look: Look, pool: Pool, redis_client: redis.Redis, value: str
+) -> None:
+    """A worker that started wrote the first of its jobs only."""
+    redis_client.set("sidekiq_py:cron_changes", value)
+    declare_two(start, look)
+
+    use_everything(start, look, pool)
+    bad = CronJobs().find("bad")
+    assert bad is not None
+    bad.disable("for now")
+
+    assert good_ones(redis_client) == 3
+
+
 def test_a_spoilt_history_keeps_no_job_from_ending(start: Start, redis_client: redis.Redis) -> None:
     """The job ran, and leaves no place in flight."""
     runs: list[int] = []

@@ -8,6 +8,7 @@
     redis.call('SREM', prefix .. words[1], words[2])
     redis.call('DEL', job .. ':enqueued', job .. ':jid_history', job, key, prefix .. 'sidekiq_py:cron_runs:' .. words[2])
     redis.call('SREM', prefix .. 'sidekiq_py:cron_declared', words[2])
-    redis.call('INCRBY', prefix .. 'sidekiq_py:cron_changes', 1)
+    -- Without the counter, the change is noticed within a few seconds.
+    redis.pcall('INCRBY', prefix .. 'sidekiq_py:cron_changes', 1)
   end,
 }

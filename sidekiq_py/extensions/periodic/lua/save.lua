@@ -25,6 +25,7 @@
       redis.call('HSET', key, 'since', now)
     end
     redis.call('SADD', prefix .. 'sidekiq_py:cron_declared', words[2])
-    redis.call('INCRBY', prefix .. 'sidekiq_py:cron_changes', 1)
+    -- Without the counter, the change is noticed within a few seconds.
+    redis.pcall('INCRBY', prefix .. 'sidekiq_py:cron_changes', 1)
   end,
 }

@@ -15,6 +15,7 @@
     redis.call('HSET', job, 'status', words[1])
     redis.call('HDEL', key, 'was_disabled', 'reason')
     if words[2] ~= '' then redis.call('HSET', key, 'reason', words[2]) end
-    redis.call('INCRBY', prefix .. 'sidekiq_py:cron_changes', 1)
+    -- Without the counter, the change is noticed within a few seconds.
+    redis.pcall('INCRBY', prefix .. 'sidekiq_py:cron_changes', 1)
   end,
 }

@@ -316,7 +316,9 @@ class Extension:
 
     def start(self, pool: Pool, config: Config) -> None:
         """
-        Called when a worker starts, before the program's `startup` handlers and the first fetch.
+        Called when a worker starts, before the program's `startup` handlers and the first fetch. If Redis refuses it
+        for a reason that passes, such as a failover, the worker starts nevertheless, and it is called again after each
+        heartbeat until it succeeds.
 
         Raises:
             Exception: The worker does not start.

@@ -244,7 +244,7 @@ class WorkerParts:
     def _after_beat(self, was_known: bool) -> None:
         self._flush_counts()
         self._declared.keep(was_known=was_known)
-        self.extension_start.exchange_keys()
+        self.extension_start.after_beat()
 
     def _take_remote_signal(self, name: str) -> None:
         # The Web UI must not stop the program that embeds this worker.

@@ -419,6 +419,23 @@ class TestRegistration:
         finally:
             redis_client.config_set("maxmemory", 0)
 
+    def test_an_extension_that_redis_refuses_for_a_while_starts_later(
+        self, redis_client, monkeypatch: pytest.MonkeyPatch, tally: Tally, worker: Worker
+    ):
+        """A worker that started during a failover never wrote its periodic jobs."""
+        monkeypatch.setattr(tally, "start", lambda pool, config: pool.command("HINCRBY", "tally", "starts", 1))
+        redis_client.config_set("min-replicas-to-write", 1)
+        try:
+            worker.start()
+        finally:
+            redis_client.config_set("min-replicas-to-write", 0)
+
+        eventually(lambda: redis_client.hget("tally", "starts"))
+        assert worker.launcher is not None
+        worker.launcher.parts.heartbeat.beat()
+        assert redis_client.hget("tally", "starts") == b"1"
+        assert "the extension 'tally' failed in start" in str(worker.reported[0][0])
+
     def test_a_worker_without_the_extension_leaves_its_jobs_alone(
         self, redis_client, redis_url, tally: Tally, worker: Worker
     ):

@@ -4,6 +4,7 @@ from sidekiq_py.clock import monotonic
 from sidekiq_py.config import Config
 from sidekiq_py.engine.run.foreign_features import ForeignFeatures
 from sidekiq_py.errors import ExtensionError, RedisReplyError
+from sidekiq_py.extension import Extension
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.loaded_extensions import LoadedExtensions
 from sidekiq_py.logs import log
@@ -27,25 +28,39 @@ class ExtensionStart:
         self._pool = pool
         self._hooks = hooks
         self._exchange_at = 0.0
+        self._unstarted: list[tuple[Extension, Config]] = []
 
     def start(self, config: Config) -> None:
         """
         Start all extensions.
 
         If Redis refuses a command of one of them, the worker starts nevertheless. A full Redis, for example, needs
-        workers to drain it.
+        workers to drain it. If the cause passes by itself, as a failover does, it starts after a heartbeat.
 
         Raises:
             RedisError: Redis is unreachable.
         """
-        self.exchange_keys()
-        for extension in self._extensions:
+        self._exchange_keys()
+        self._unstarted = [(extension, config) for extension in self._extensions]
+        self._start_rest()
+
+    def after_beat(self) -> None:
+        """Redis takes commands: exchange the payload keys, and start what it has refused so far."""
+        self._exchange_keys()
+        self._start_rest()
+
+    def _start_rest(self) -> None:
+        for unstarted in list(self._unstarted):
+            extension, config = unstarted
             try:
                 extension.start(self._pool, config)
             except RedisReplyError as error:
                 self._hooks.report(ExtensionError(extension.name, "start", error), {"context": "Extension"})
+                if not error.is_lasting:
+                    continue
+            self._unstarted.remove(unstarted)
 
-    def exchange_keys(self) -> None:
+    def _exchange_keys(self) -> None:
         """Publish the payload keys that the extensions here own, and read those of others; at most once a minute."""
         if monotonic() < self._exchange_at:
             return

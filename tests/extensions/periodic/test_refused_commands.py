@@ -11,7 +11,7 @@ import redis
 import sidekiq_py as sidekiq
 from sidekiq_py.api import CronJobs
 from sidekiq_py.errors import RedisReplyError
-from sidekiq_py.extensions.periodic import verbs
+from sidekiq_py.extensions.periodic import store, verbs
 from sidekiq_py.extensions.periodic.firing import Firing
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
@@ -50,3 +50,17 @@ def test_a_tick_that_is_refused_is_fired_later(
     job = CronJobs().find("report")
     assert job is not None
     assert [run.tick for run in job.runs()] == [NOON + 120, NOON + 60]
+
+
+@pytest.mark.parametrize("clerk", ["LRANGE", "LSET"], indirect=True)
+def test_a_job_ends_although_its_history_may_not_be_written(
+    start: Start, pool: Pool, clerk: Pool, redis_client: redis.Redis
+) -> None:
+    """It stayed in flight until the right was given back."""
+    sidekiq.periodic("* * * * *", sidekiq.ruby_job("Report"), name="report", overlap="skip")
+    start()
+    [jid] = Firing().look(pool, NOON + 61.5, b"1")
+
+    store.write(clerk, (verbs.ENDED.name, "sidekiq_py:cron:cron_job:default:report", jid, "success", "1", "1"))
+
+    assert not redis_client.hexists("sidekiq_py:cron:cron_job:default:report", "running")

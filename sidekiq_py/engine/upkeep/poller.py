@@ -45,6 +45,7 @@ from sidekiq_py.redis_access.job_path.promote import Move, Moved
 from sidekiq_py.redis_access.job_path.push import Outgoing
 from sidekiq_py.redis_access.processes import process_set
 from sidekiq_py.telemetry import PROMOTE, Report
+from sidekiq_py.wire import keys
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.payload import parse_job
 
@@ -72,6 +73,11 @@ LOOK_AHEAD = 2
 REST_SECONDS = 2.0
 # At rest, each check renews the lease. If Redis reports changes at all, it reports that renewal before the next check.
 QUIET_SECONDS = LEASE_RENEWAL_SECONDS
+
+_NO_LEASE = (
+    f"{keys.POLLER_LEASE} cannot hold the lease, so due jobs are moved at Sidekiq's pace, and no periodic jobs fire. "
+    "Rename or delete this key, or give this user its rights"
+)
 
 
 @dataclass(slots=True)
@@ -181,6 +187,7 @@ class Poller:
         self._backoffs = Backoffs(report)
         self._scans = [_Scan(set_key) for set_key in promote.WAITING_SETS]
         self._outage = Outage(report, "Error moving due jobs")
+        self._lease_outage = Outage(report, _NO_LEASE)
         # The sets that cannot be read, as reported already.
         self._unreadable: set[str] = set()
         # From then on, a check renews the lease as well. At `_lease_at`, it is renewed without a check.
@@ -344,12 +351,23 @@ class Poller:
         return poll_interval_seconds(count, self._draw(), config=self._config, dialect=self._dialect())
 
     def _holds_lease(self) -> bool:
-        """Take or renew the lease. Returns False if another process holds it."""
-        if not self.is_quick:
-            holder, self._processes = promote.look_at_poller(self._pool)
-            if holder not in (None, self._identity.encode()):
-                return False
-        return promote.hold_poller(self._pool, self._identity, LEASE_SECONDS * 1000)
+        """Take or renew the lease. Returns False if another process holds it, or if the key cannot hold it."""
+        try:
+            holds = self._may_take_lease() and promote.hold_poller(self._pool, self._identity, LEASE_SECONDS * 1000)
+        except RedisReplyError as error:
+            # Without the lease, this process still moves due jobs, if only at Sidekiq's pace.
+            if error.is_about_server:
+                raise
+            self._lease_outage.failed(error)
+            return False
+        self._lease_outage.over()
+        return holds
+
+    def _may_take_lease(self) -> bool:
+        if self.is_quick:
+            return True
+        holder, self._processes = promote.look_at_poller(self._pool)
+        return holder in (None, self._identity.encode())
 
     def _lease_try_seconds(self) -> float:
         """Return a random interval, so that the tries of processes that started together spread out."""

@@ -156,12 +156,14 @@ def _move_part(pool: Pool, set_key: str, part: Sequence[Move], now: float, limit
 
 def look_at_poller(pool: Pool) -> tuple[bytes | None, int]:
     """
-    The identity of the quick poller, and the number of processes.
+    The identity of the quick poller, and the number of processes. A lease without an end is nobody's.
 
     Uses plain commands: all processes but one ask for the lease in vain, and a script costs Redis ten times as much.
     """
-    holder, processes = raise_first(pool.batch([("GET", keys.POLLER_LEASE), ("SCARD", keys.PROCESSES)]))
-    return holder, int(processes)
+    holder, ttl_ms, processes = raise_first(
+        pool.batch([("GET", keys.POLLER_LEASE), ("PTTL", keys.POLLER_LEASE), ("SCARD", keys.PROCESSES)])
+    )
+    return None if ttl_ms == -1 else holder, int(processes)
 
 
 def hold_poller(pool: Pool, identity: str, ttl_ms: int) -> bool:

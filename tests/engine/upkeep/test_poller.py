@@ -603,7 +603,7 @@ def test_a_connection_that_breaks_at_rest_is_opened_again(polling: Polling, redi
 
 def test_a_process_without_the_lease_asks_for_it_without_a_script(polling: Polling, redis_client: redis.Redis) -> None:
     """All but one ask in vain."""
-    redis_client.set("sidekiq_py:poller", "somebody")
+    redis_client.set("sidekiq_py:poller", "somebody", ex=60)
     redis_client.config_resetstat()
 
     assert not polling.poller()._holds_lease()
@@ -619,7 +619,7 @@ def test_the_more_processes_there_are_the_less_often_each_asks_for_the_lease(
 ) -> None:
     """Asked by each every two seconds, Redis woke up ten times a second for twenty workers at rest."""
     redis_client.sadd("processes", *[f"host:{number}:x" for number in range(processes)])
-    redis_client.set("sidekiq_py:poller", "somebody")
+    redis_client.set("sidekiq_py:poller", "somebody", ex=60)
     poller = polling.poller(draw=lambda: 0.5)
 
     assert not poller._holds_lease()
@@ -647,7 +647,7 @@ def test_a_process_that_loses_the_lease_goes_back_to_sidekiqs_pace(polling: Poll
     poller.start()
     eventually(lambda: poller._is_at_rest)
 
-    redis_client.set("sidekiq_py:poller", "another")
+    redis_client.set("sidekiq_py:poller", "another", ex=60)
 
     eventually(lambda: not poller.is_quick and poller._look_at > time.monotonic() + 100)
     eventually(lambda: not redis_client.client_list(_type="pubsub"))
@@ -656,7 +656,7 @@ def test_a_process_that_loses_the_lease_goes_back_to_sidekiqs_pace(polling: Poll
 
 def test_without_the_lease_a_process_polls_at_sidekiqs_pace(polling: Polling, redis_client: redis.Redis) -> None:
     """The lease is another's: due jobs are moved all the same, after the interval."""
-    redis_client.set("sidekiq_py:poller", "somebody")
+    redis_client.set("sidekiq_py:poller", "somebody", ex=60)
     redis_client.zadd("schedule", {job("due"): LONG_AGO})
     poller = polling.poller(config=Config(poll_interval_average_seconds=0.05), draw=lambda: 0.01)
 
@@ -666,6 +666,35 @@ def test_without_the_lease_a_process_polls_at_sidekiqs_pace(polling: Polling, re
     assert not poller.is_quick
     redis_client.zadd("schedule", {job("next"): LONG_AGO})
     eventually(lambda: redis_client.llen("queue:default") == 2)
+
+
+def test_a_lease_without_an_end_is_taken(polling: Polling, redis_client: redis.Redis) -> None:
+    """A copy of Redis may have lost it. No process took the lease, so no periodic job fired, and nothing said so."""
+    redis_client.set("sidekiq_py:poller", "somebody")
+    poller = polling.poller()
+
+    poller.start()
+
+    eventually(lambda: poller.is_quick)
+    assert redis_client.get("sidekiq_py:poller") == b"me"
+    assert redis_client.pttl("sidekiq_py:poller") > 0
+
+
+def test_where_the_lease_is_a_foreign_key_due_jobs_are_moved_at_sidekiqs_pace(
+    polling: Polling, redis_client: redis.Redis
+) -> None:
+    """They were not moved at all, and the report did not name the key."""
+    redis_client.rpush("sidekiq_py:poller", "x")
+    redis_client.zadd("schedule", {job("due"): LONG_AGO})
+    poller = polling.poller(config=Config(poll_interval_average_seconds=0.05), draw=lambda: 0.01)
+
+    poller.start()
+
+    eventually(lambda: redis_client.llen("queue:default") == 1)
+    [(_, context)] = polling.reported
+    assert "sidekiq_py:poller cannot hold the lease" in context["context"]
+    redis_client.delete("sidekiq_py:poller")
+    eventually(lambda: poller.is_quick)
 
 
 def test_what_the_holder_of_the_lease_may_not_move_others_move_at_sidekiqs_pace(

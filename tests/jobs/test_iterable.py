@@ -275,6 +275,20 @@ def test_a_redis_that_refuses_writes_for_a_while_has_no_item_done_twice(
     assert trace == ["from None", "start", *range(6), "stop", "complete"]
 
 
+def test_a_position_that_another_program_overwrites_skips_no_item(
+    monkeypatch: pytest.MonkeyPatch, redis_client: redis.Redis
+) -> None:
+    """The job took the refusal for a cancellation, and ended as if it had processed all items."""
+    monkeypatch.setattr(iterable, "FLUSH_SECONDS", 0)
+    monkeypatch.setitem(
+        DEEDS, "overwrite", lambda job: redis_client.delete("it-j") and redis_client.set("it-j", "text")
+    )
+
+    walk(5, "overwrite")
+
+    assert trace == ["from None", "start", 0, 1, 2, 3, 4, "stop", "complete"]
+
+
 def test_a_run_may_be_limited_in_time(monkeypatch: pytest.MonkeyPatch, redis_client: redis.Redis) -> None:
     """It then leaves off as at a stop."""
     seconds = iter(range(1000))

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection.link import Command
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.connection.replies import pairs
+from sidekiq_py.redis_access.connection.replies import of_transaction, pairs
 from sidekiq_py.wire import keys
 
 TTL_SECONDS = 30 * 24 * 3600
@@ -58,12 +58,15 @@ def save(pool: Pool, jid: str, *, executions: int, cursor: bytes, runtime_text: 
 
     Returns:
         True if the job was cancelled meanwhile.
+
+    Raises:
+        RedisError: It was not saved; for example because another program has overwritten the key.
     """
     key = keys.iteration(jid)
     fields = ("HSET", key, "ex", executions, "c", cursor, "rt", runtime_text)
     cancelled = ("HGET", key, "cancelled")
     replies = _with_ttl(pool, key, [("MULTI",), fields], [cancelled, ("EXEC",)], keep_first_ttl=keep_first_ttl)
-    return replies[-1][-1] is not None
+    return of_transaction(replies[-1])[-1] is not None
 
 
 def clear(pool: Pool, jid: str) -> None:

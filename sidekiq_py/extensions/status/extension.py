@@ -41,7 +41,7 @@ class StatusExtension(Extension):
     # No text: without the extension, only the status itself is missing.
     payload_keys: ClassVar[Mapping[str, str]] = {OPTION: ""}
     push_options: ClassVar[Sequence[str]] = (OPTION,)
-    verbs: ClassVar[Sequence[Verb]] = (keys.WRITE,)
+    verbs: ClassVar[Sequence[Verb]] = (keys.WRITE, keys.END)
     api_names: ClassVar[Mapping[str, str]] = {"JobStatus": "sidekiq_py.extensions.status.status"}
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class StatusExtension(Extension):
             fields["status"] = status
             if status != "retrying":
                 fields["ended_at"] = int(end.now)
-        return run.commands(fields, end.now)
+        return run.commands(fields, end.now, verb=keys.END)
 
     def forget_run(self, payload: Payload) -> None:
         """Drop progress that was not written yet: it is no longer needed, or the next run reports it again."""

@@ -44,9 +44,12 @@ WRITE = Verb(
 }""",
 )
 
+# The same for the script that settles the job: a status that cannot be written does not keep the job in flight.
+END = Verb("STATUS_END", "{run = function(key, words) pcall(VERBS.STATUS_WRITE.run, key, words) end}")
 
-def write(jid: str, now: float, fields: dict[str, Any]) -> Command:
+
+def write(jid: str, now: float, fields: dict[str, Any], *, verb: Verb = WRITE) -> Command:
     """The command that writes *fields* and the time, and notifies subscribers."""
     # A lone surrogate, as in a file name, must not make the script fail that also settles the job.
     words = [str(part).encode(errors="backslashreplace") for pair in fields.items() for part in pair]
-    return (WRITE.name, of(jid), TTL_SECONDS, "updated_at", int(now), *words)
+    return (verb.name, of(jid), TTL_SECONDS, "updated_at", int(now), *words)

@@ -14,7 +14,7 @@ from sidekiq_py import program
 from sidekiq_py.client import sync_client
 from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.errors import RedisError, RedisReplyError, Stopped
-from sidekiq_py.extension import Command
+from sidekiq_py.extension import Command, Verb
 from sidekiq_py.extensions.status import keys
 from sidekiq_py.logs import log
 from sidekiq_py.redis_access.connection.pool import Pool
@@ -82,9 +82,9 @@ class Run:
         """True if anything receives its progress; otherwise reports are dropped."""
         return self.has_status or bool(self.audiences)
 
-    def commands(self, fields: Mapping[str, Any], now: float) -> list[Command]:
+    def commands(self, fields: Mapping[str, Any], now: float, *, verb: Verb = keys.WRITE) -> list[Command]:
         """The commands that write *fields*."""
-        found = [keys.write(self.jid, now, dict(fields))] if self.has_status else []
+        found = [keys.write(self.jid, now, dict(fields), verb=verb)] if self.has_status else []
         said = {name: fields[name] for name in _FOR_ALL if name in fields}
         if said:
             found += [one.command(self.payload, said) for one in self.audiences]

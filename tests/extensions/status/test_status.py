@@ -486,6 +486,28 @@ def test_a_key_of_another_type_costs_no_job(
     assert len([line for line in caplog.records if "status of jobs" in line.getMessage()]) == 1
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_status_that_is_overwritten_while_the_job_runs_keeps_no_job_in_flight(
+    redis_client: redis.Redis, work: Callable[[], None], *, fails: bool
+) -> None:
+    """Its end was refused until somebody deleted the key, and after a restart the job ran again."""
+
+    @sidekiq.job(name="Import", status=True)
+    def run() -> None:
+        redis_client.delete(key)
+        redis_client.set(key, "x")
+        if fails:
+            raise ValueError("no")
+
+    jid = run.perform_async()
+    key = f"sidekiq:status:{jid}"
+    work()
+
+    eventually(lambda: redis_client.get("stat:processed") == b"1")
+    assert redis_client.zcard("retry") == fails
+    assert redis_client.get(key) == b"x"
+
+
 def test_a_time_limit_that_strikes_in_a_report_leaves_the_reports_of_others() -> None:
     """The lock of the reports that are written a moment later is free again."""
     runs = Runs(lambda payload: None, monotonic=lambda: 0.0)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from sidekiq_py import program
 from sidekiq_py.client import sync_client
-from sidekiq_py.errors import Interrupted, JobDeclarationError, Shutdown, SidekiqError
+from sidekiq_py.errors import Interrupted, JobDeclarationError, RedisError, Shutdown, SidekiqError
 from sidekiq_py.jobs.job_class import Job
 from sidekiq_py.logs import log
 from sidekiq_py.redis_access.job_path import iteration
@@ -189,7 +189,7 @@ class IterableJob(Job):
         is_over = self._iterate(enumerator)
         self.on_stop()
         if not is_over:
-            self._save()
+            self._save_unless_redis_is_away()
             raise Interrupted(f"{type(self).__name__} left off at {self._cursor!r}")
         self.on_complete()
         self._clear_or_log()
@@ -272,6 +272,17 @@ class IterableJob(Job):
         except SidekiqError as error:
             log.warning("could not save the job's position; if it is stopped now, it resumes further back: %s", error)
             return False
+
+    def _save_unless_redis_is_away(self) -> None:
+        """
+        Like `_save`, but ignores errors that pass by themselves, which `_save_or_log` has just logged: a failed attempt
+        would end a job without retries for good. It resumes from where its position was saved last.
+        """
+        try:
+            self._save()
+        except RedisError as error:
+            if error.is_lasting:
+                raise
 
     def _clear_or_log(self) -> None:
         """Delete the position after the last item. An error is only logged, because the items must not run again."""

@@ -275,6 +275,23 @@ def test_a_redis_that_refuses_writes_for_a_while_has_no_item_done_twice(
     assert trace == ["from None", "start", *range(6), "stop", "complete"]
 
 
+def test_a_job_that_leaves_off_while_redis_refuses_writes_goes_on_from_its_last_save(redis_client: redis.Redis) -> None:
+    """It failed, and where it has no retries (`retry=False`), its other items were never processed."""
+    with pytest.raises(Interrupted):
+        walk(5, stopping_after=2)
+    redis_client.config_set("min-replicas-to-write", 1)
+    try:
+        with pytest.raises(Interrupted):
+            walk(5, stopping_after=3)
+    finally:
+        redis_client.config_set("min-replicas-to-write", 0)
+    trace.clear()
+
+    walk(5)
+
+    assert trace == ["from 2", "resume", 2, 3, 4, "stop", "complete"]
+
+
 def test_a_position_that_another_program_overwrites_skips_no_item(
     monkeypatch: pytest.MonkeyPatch, redis_client: redis.Redis
 ) -> None:

@@ -195,8 +195,10 @@ def restore(pool: Pool, namespaces: Iterable[str] = (DEFAULT_NAMESPACE,)) -> Non
     only those that came from it. Release 2 moves the jobs that it finds of 1.x: they are Python's again when the next
     worker starts. A job that was added by hand stays deleted.
     """
+    # Read first: a job that is added meanwhile is not gone.
+    declared = sorted(store.declared_keys(pool))
     known = {job.key for job in store.read_all(pool, namespaces=namespaces)}
-    gone = [key for key in sorted(store.declared_keys(pool)) if known.isdisjoint((key, store.other_key(key)))]
+    gone = [key for key in declared if known.isdisjoint((key, store.other_key(key)))]
     for key, own in store.own_states(pool, gone).items():
         effect = store.restore_effect(key, own, now=store.redis_now(pool)) if own.by else None
         if effect is None:

@@ -12,7 +12,7 @@ import redis
 import sidekiq_py as sidekiq
 from sidekiq_py.api import CronJobs
 from sidekiq_py.errors import ConfigError, JobDeclarationError, SidekiqError
-from sidekiq_py.extensions.periodic import loading, schedule_file
+from sidekiq_py.extensions.periodic import loading, schedule_file, store
 from sidekiq_py.extensions.periodic.cron_text import CronTextError
 from sidekiq_py.extensions.periodic.declared import declarations, declare, make
 from sidekiq_py.redis_access.connection.pool import Pool
@@ -227,6 +227,24 @@ def test_a_changed_text_starts_anew(start: Start, look: Callable[[float], list[s
     start(NOON + 10)
 
     assert look(NOON + 20) == []
+
+
+def test_a_job_that_is_added_while_deleted_ones_are_looked_for_is_not_taken_for_one(
+    start: Start, pool: Pool, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was no longer known as Python's, or the log said that another program had deleted it."""
+    start()
+    read_all = store.read_all
+
+    def read_and_add(*args: Any, **options: Any) -> list[store.StoredJob]:
+        found = read_all(*args, **options)
+        CronJobs().add("* * * * *", "Report", name="new")
+        return found
+
+    monkeypatch.setattr(store, "read_all", read_and_add)
+    loading.restore(pool)
+
+    assert redis_client.smembers("sidekiq_py:cron_declared") == {b"cron_job:default:new"}
 
 
 def test_a_declared_job_that_others_delete_is_written_again(

@@ -215,7 +215,7 @@ class LostRuns:
     """
     Lets the next run start if the last one will never report its end, because it ran in Ruby.
 
-    A run counts as over after it was twice found neither in its queue nor running.
+    A run counts as over after it was twice found neither in its queue, nor running, nor in flight.
     """
 
     def __init__(self) -> None:
@@ -235,9 +235,14 @@ class LostRuns:
         self._missing = missing
 
     def _at_work(self, pool: Pool, waiting: Iterable[tuple[str, OwnState]]) -> set[str]:
-        from sidekiq_py.api import Queue, WorkSet  # usually nothing was lost, so that no worker loads them
+        # Usually nothing was lost, so that no worker loads these.
+        from sidekiq_py.api import JobRecord, Queue, WorkSet
+        from sidekiq_py.redis_access.reads import in_flight_counts
 
         found = {str(work.job.jid) for _, _, work in WorkSet(pool=pool)}
+        # The work set lacks processes whose heartbeats are refused, as by a full Redis.
+        for owner in {count.owner for count in in_flight_counts.counts(pool)}:
+            found |= {str(JobRecord(raw).jid) for _, raw in in_flight_counts.jobs(pool, owner)}
         for queue in Queue.all(pool=pool):
             if queue.size > _MOST_READ:
                 return {own.running for _, own in waiting}

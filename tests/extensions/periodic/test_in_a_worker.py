@@ -1,5 +1,6 @@
 """A worker as users start it: what its program declares fires, in time, and its history hears of each run."""
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -107,3 +108,28 @@ def test_a_run_that_is_nowhere_lets_the_next_one_start(pool: Pool, redis_client:
     audit.release(pool)
 
     assert not redis_client.hexists(own, "running")
+
+
+def test_a_run_of_a_process_whose_heartbeats_are_refused_is_still_going(pool: Pool, redis_client: redis.Redis) -> None:
+    """As by a full Redis: after a minute its process is in no list, and the next run started beside it."""
+    ran, may_end = threading.Event(), threading.Event()
+
+    @sidekiq.job(name="R")
+    def run() -> None:
+        ran.set()
+        may_end.wait(30)
+
+    loading.save(pool, LAYOUTS["2"], [make("* * * * *", "R", name="n", overlap="skip")])
+    own = OWN_PREFIX + "cron_job:default:n"
+    jid = run.perform_async()
+    redis_client.hset(own, mapping={"running": str(jid), "running_since": "1000"})
+    audit = loading.LostRuns()
+
+    with sidekiq.embed(concurrency=1):
+        assert ran.wait(30)
+        redis_client.delete("processes")
+        audit.release(pool)
+        audit.release(pool)
+        may_end.set()
+
+    assert redis_client.hget(own, "running") == str(jid).encode()

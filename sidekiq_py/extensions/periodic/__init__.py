@@ -93,7 +93,11 @@ class PeriodicJobs(Extension):
                 raise
             # A user with individually listed rights may lack those that a later release needs.
             self._is_allowed = False
-            log.warning("periodic jobs are neither written nor fired here: %s; docs/redis.md lists the rights", error)
+            log.warning(
+                "periodic jobs are neither written nor fired here: %s; docs/redis.md lists the rights. Start this "
+                "worker again when its user has them",
+                error,
+            )
 
     def maintain(self) -> Sequence[Maintenance]:
         """Fire what is due, and write again what was declared and is gone."""

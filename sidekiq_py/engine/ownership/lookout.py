@@ -75,7 +75,9 @@ class Lookout:
         # If the name has expired, no process has registered since.
         self._newest = newest or self._newest
         identity = self._ownership.identity
-        self.is_holder = holder in (None, identity.encode()) and lookout.hold(self._link, identity, self._lease_ms)
+        # A process that starts tries in any case: it may take a lease without an end, which a copy of Redis has lost.
+        may_hold = holder in (None, identity.encode()) or self._newest_walked == b""
+        self.is_holder = may_hold and lookout.hold(self._link, identity, self._lease_ms)
         return (
             self.is_holder
             or self._newest != self._newest_walked

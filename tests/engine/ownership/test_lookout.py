@@ -91,6 +91,16 @@ def test_a_lookout_that_died_is_replaced_when_its_lease_has_run_out(start: Start
     assert redis_client.get("sidekiq_py:lookout") == b"b:2:x"
 
 
+def test_a_process_that_starts_takes_a_lease_without_an_end(start: Start, redis_client: redis.Redis) -> None:
+    """A copy of Redis may have lost it. Nobody was the lookout then, for as long as the key was there."""
+    redis_client.set("sidekiq_py:lookout", "gone:1:x")
+
+    [lookout] = settled(start, "a:1:x")
+
+    assert lookout.is_holder
+    assert redis_client.pttl("sidekiq_py:lookout") > 0
+
+
 def test_a_lookout_that_leaves_makes_room_at_once(start: Start) -> None:
     """And one that is none takes nothing from it."""
     first, other = settled(start, "a:1:x", "b:2:x")
@@ -184,7 +194,7 @@ def test_a_beat_reads_nothing_of_the_others_in_a_process_that_is_not_the_lookout
     housekeeper: Housekeeper, redis_client: redis.Redis
 ) -> None:
     """Read by everybody, the registry cost Redis the square of the fleet: 25 % of a core for 1,000 idle processes."""
-    redis_client.set("sidekiq_py:lookout", "another")
+    redis_client.set("sidekiq_py:lookout", "another", ex=60)
     redis_client.hset(
         "sidekiq_py:owners", mapping={f"o:{number}:x:1": registration(ELSEWHERE, []) for number in range(300)}
     )
@@ -204,7 +214,7 @@ def test_a_beat_reads_nothing_of_the_others_in_a_process_that_is_not_the_lookout
 
 def test_a_beat_with_nothing_to_do_wakes_redis_up_once(housekeeper: Housekeeper, redis_client: redis.Redis) -> None:
     """With a packet for the look at what is in flight and one for the lookout's lease, it was twice."""
-    redis_client.set("sidekiq_py:lookout", "another")
+    redis_client.set("sidekiq_py:lookout", "another", ex=60)
     housekeeper._turn()
     housekeeper._turn()
     reads = redis_client.info("stats")["total_reads_processed"]
@@ -221,7 +231,7 @@ def test_each_process_takes_over_the_death_handlers_of_one_that_is_gone(
 ) -> None:
     """The lookout may have no handler for that error."""
     if not is_lookout:
-        redis_client.set("sidekiq_py:lookout", "another")
+        redis_client.set("sidekiq_py:lookout", "another", ex=60)
     housekeeper._turn()
     redis_client.hset(
         "sidekiq_py:deaths", "dead:2:def:1 1", b'{"error_class":"E","message":"m"}\n{"class":"A","jid":"a"}'
@@ -247,7 +257,7 @@ def test_a_process_that_is_not_the_lookout_brings_back_the_jobs_of_a_neighbour_t
     housekeeper: Housekeeper, link: Link, redis_client: redis.Redis
 ) -> None:
     """The lookout may live on another machine, from where that cannot be seen."""
-    redis_client.set("sidekiq_py:lookout", "another")
+    redis_client.set("sidekiq_py:lookout", "another", ex=60)
     housekeeper._turn()
     push(redis_client, "a")
     fetch(link, owner="dead:2:def:1", registration=registration(GONE, ["default"]))

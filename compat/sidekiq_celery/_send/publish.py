@@ -170,7 +170,8 @@ def send_message(
         return item["jid"], None if there == item["jid"] else there
 
     is_wrapped = is_announced and producer_wrappers.is_wrapped()
-    task_id, there = producer_wrappers.publish(app, message, body, place, send) if is_wrapped else send()
+    sent = producer_wrappers.publish(app, message, body, place, send) if is_wrapped else send()
+    task_id, there = sent or (message.headers["id"], None)
     if there is not None:
         logger.info("%s[%s] was not sent: the same call already exists, as %s", name, task_id, there)
         return there

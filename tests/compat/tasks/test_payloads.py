@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 from types import ModuleType
 from typing import Any
+from unittest.mock import patch
 from uuid import UUID
 
 import pytest
@@ -377,6 +378,47 @@ def test_a_wrapper_of_kombus_producer_sees_each_call_and_adds_headers(
     [job] = waiting(redis_client)
     assert (job["jid"], job["args"]) == (sent.id, [2, {"y": 3}])
     assert job["celery"]["headers"] == {"mine": 1, "newrelic": "n1"}
+
+
+def test_a_wrapper_of_what_kombus_producer_calls_adds_headers_too(
+    redis_client: redis.Redis, add: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ddtrace wraps `_publish`, and finds the headers, the exchange and the routing key by their positions."""
+    seen: list[Any] = []
+    original = Producer._publish
+
+    def publish(self: Any, *args: Any, **kwargs: Any) -> Any:
+        args[4]["x-datadog-trace-id"] = "d1"
+        seen.append((args[6], args[9]))
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(Producer, "_publish", publish)
+    sent = add.delay(2, y=3)
+
+    [job] = waiting(redis_client)
+    assert (job["jid"], job["args"]) == (sent.id, [2, {"y": 3}])
+    assert job["celery"]["headers"] == {"x-datadog-trace-id": "d1"}
+    assert seen == [("celery", "")]
+
+
+@pytest.mark.parametrize("method", ["publish", "_publish"])
+def test_a_test_may_replace_kombus_producer_so_that_nothing_is_sent(
+    redis_client: redis.Redis, add: Any, method: str
+) -> None:
+    """Tests of programs and of Sentry do so. The caller gets a result all the same, and its signals, as in Celery."""
+    after: list[str] = []
+
+    def listen(headers: Any = None, **_: Any) -> None:
+        after.append(headers["id"])
+
+    signals.after_task_publish.connect(listen)
+    try:
+        with patch.object(Producer, method, return_value=None) as publish:
+            sent = add.delay(2, 3)
+    finally:
+        signals.after_task_publish.disconnect(listen)
+
+    assert (publish.call_count, after, waiting(redis_client)) == (1, [sent.id], [])
 
 
 def test_a_call_is_sent_while_another_thread_imports_kombu(

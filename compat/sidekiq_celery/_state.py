@@ -56,7 +56,8 @@ pop_current_task = _task_stack.pop
 
 def connect_on_app_finalize(callback: F) -> F:
     """Call *callback* with every app that is finalized from now on."""
-    _on_app_finalizers[callback] = None
+    # The tests of programs put a set in its place, which is what Celery has there.
+    _on_app_finalizers.update({callback: None})
     return callback
 
 
@@ -73,6 +74,14 @@ def _set_task_join_will_block(blocks: bool) -> None:
 def task_join_will_block() -> bool:
     """Whether waiting for a result here would block a worker."""
     return _task_join_will_block
+
+
+def _register_app(app: App) -> None:
+    _apps.add(app)
+
+
+def _deregister_app(app: App) -> None:
+    _apps.discard(app)
 
 
 def set_default_app(app: App | None) -> None:

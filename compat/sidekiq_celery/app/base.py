@@ -196,7 +196,7 @@ class Celery(_state.AppType):
         self.on_after_finalize = Signal(name="app.on_after_finalize")
         self.on_after_fork = Signal(name="app.on_after_fork")
         self.on_init()
-        _state._apps.add(self)
+        _state._register_app(self)
 
     def on_init(self) -> None:
         """A hook for subclasses, called when the app has been created."""
@@ -218,7 +218,7 @@ class Celery(_state.AppType):
         backend = self._backend
         if backend is not None:
             backend.close()
-        _state._apps.discard(self)
+        _state._deregister_app(self)
 
     @property
     def conf(self) -> Settings:

@@ -2,5 +2,6 @@
 
 from sidekiq_celery._run.received import Request
 from sidekiq_celery._run.task_log import requests as logger
+from sidekiq_celery._wire.context import Context
 
-__all__ = ("Request", "logger")
+__all__ = ("Context", "Request", "logger")

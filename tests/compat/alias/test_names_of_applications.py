@@ -10,8 +10,9 @@ from io import StringIO
 
 import click
 import pytest
+import redis
 import sidekiq_celery
-from sidekiq_celery import Celery
+from sidekiq_celery import Celery, _state, shared_task
 from sidekiq_celery._run import task_log
 from sidekiq_celery._wire.context import Context
 from sidekiq_celery.app import trace
@@ -35,12 +36,14 @@ from sidekiq_celery.bin.base import (
 )
 from sidekiq_celery.concurrency import asynpool
 from sidekiq_celery.exceptions import InvalidTaskError
+from sidekiq_celery.execute import send_task
 from sidekiq_celery.utils.debug import memdump, sample_mem
 from sidekiq_celery.utils.iso8601 import parse_iso8601
 from sidekiq_celery.utils.saferepr import saferepr
 from sidekiq_celery.worker import request, strategy
 
 from tests.compat.alias.conftest import Run
+from tests.support.queued_jobs import queued_jobs
 
 
 @pytest.mark.parametrize(
@@ -68,6 +71,7 @@ from tests.compat.alias.conftest import Run
         "from celery.worker.control import active, add_consumer, autoscale, heartbeat, ping, rate_limit, revoke",
         "from celery.worker.consumer.mingle import debug, exception, info",
         "from celery.worker.strategy import default, hybrid_to_proto2, proto1_to_proto2",
+        "from celery.worker.request import Context",
         "from celery.worker.state import requests, revoked, total_count",
     ],
 )
@@ -126,6 +130,31 @@ def test_messages_are_made_and_read_in_both_protocols() -> None:
     for read in (strategy.proto1_to_proto2, strategy.hybrid_to_proto2):
         with pytest.raises(InvalidTaskError, match="must be a mapping"):
             read(made[1], {"kwargs": [1]})
+
+
+def test_a_task_is_sent_by_an_old_name(redis_url: str, redis_client: redis.Redis) -> None:
+    """Programs from Celery's early days write `from celery.execute import send_task`. It is the current app's."""
+    Celery("old", broker=redis_url, fixups=[])
+
+    sent = send_task("proj.add", (1, 2))
+
+    [job] = queued_jobs(redis_client, "celery")
+    assert (job["class"], job["jid"], job["args"]) == ("proj.add", sent.id, [1, 2])
+
+
+def test_a_test_puts_shared_tasks_and_apps_back() -> None:
+    """Tests of Invenio put an empty set in place of the shared tasks, and those of Thunderstore take an app away."""
+    before = _state._on_app_finalizers
+    _state._on_app_finalizers = set()  # type: ignore[assignment]
+    try:
+        shared_task(name="shared.later")(lambda: None)
+        app = Celery("later", set_as_current=False)
+        assert "shared.later" in app.tasks
+    finally:
+        _state._on_app_finalizers = before
+
+    _state._deregister_app(app)
+    assert app not in _state._get_active_apps()
 
 
 def test_a_program_shows_whose_celery_it_uses() -> None:

@@ -121,7 +121,7 @@ def setup_default_app(app: Any, use_trap: bool = False) -> Iterator[None]:
     """
     global _open_apps
     tls, default, latest = _state._tls.current_app, _state.default_app, _state._latest_current
-    finalizers, apps = dict(_state._on_app_finalizers), weakref.WeakSet(_state._apps)
+    finalizers, apps = dict.fromkeys(_state._on_app_finalizers), weakref.WeakSet(_state._apps)
     _open_apps += 1
     try:
         if use_trap:

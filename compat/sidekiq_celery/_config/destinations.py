@@ -1,5 +1,5 @@
 """
-Finds the name of a call's queue: `app.amqp.router`, which does not need kombu.
+Finds the name of a call's queue, without kombu. `app.amqp.router` is Celery's, with kombu's queues.
 
 Exchanges are resolved to queue names. A call that names an exchange and a routing key, but no queue, goes to the queue
 in `task_queues` with that binding. If several match (topic, fan-out), it goes to the first, because a job is in only

@@ -107,8 +107,8 @@ class AMQP:
 
     @cached_property
     def router(self) -> Any:
-        """The same object, as a router. `Router()` makes one that chooses kombu's queues."""
-        return self.destinations
+        """Tells which of kombu's queues a call goes to."""
+        return self.Router()
 
     def flush_routes(self) -> None:
         """Read `task_routes` and `task_queues` again."""

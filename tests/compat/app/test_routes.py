@@ -191,11 +191,14 @@ def test_a_map_route_answers_none_for_what_it_does_not_know():
 
 
 def test_kombus_router_finds_kombus_queue(make_app):
-    """For those who call `app.amqp.Router()`."""
-    routed = make_app(task_routes={"tasks.*": "math"}).amqp.Router().route({}, "tasks.add")
+    """Tests of programs ask `app.amqp.router` for a task's queue. It follows the settings."""
+    amqp = make_app(task_routes={"tasks.*": "math"}).amqp
+    routed = [router.route({}, "tasks.add")["queue"] for router in (amqp.Router(), amqp.router)]
 
-    assert isinstance(routed["queue"], Queue)
-    assert routed["queue"].name == "math"
+    assert [(type(queue), queue.name, queue.exchange.name) for queue in routed] == [(Queue, "math", "math")] * 2
+
+    amqp.app.conf.update(task_routes={"tasks.*": "art"})
+    assert amqp.router.route({}, "tasks.add")["queue"].name == "art"
 
 
 def test_a_queue_may_be_bound_by_several_keys(make_app):

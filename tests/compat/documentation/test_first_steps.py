@@ -122,7 +122,7 @@ def test_settings_come_from_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyP
         return x + y
 
     assert app.tasks["tasks.add"].rate_limit == "10/m"
-    assert app.amqp.router.route({}, "tasks.add")["queue"] == "low-priority"
+    assert app.amqp.router.route({}, "tasks.add")["queue"].name == "low-priority"
     tried = subprocess.run([sys.executable, "-m", "celeryconfig"], cwd=tmp_path, env=environment(), check=False)
     assert tried.returncode == 0
     sys.modules.pop("celeryconfig", None)

@@ -53,7 +53,7 @@ class _Pool(ParamType):
     name = "pool"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        from sidekiq_celery.worker.pools import pool_name
+        from sidekiq_celery.concurrency import pool_name
 
         try:
             return pool_name(value)

@@ -8,10 +8,15 @@ them up here.
 from typing import Any
 
 from sidekiq_celery import signals
+from sidekiq_celery.concurrency._pool_size import PoolSize
 
-__all__ = ("process_destructor", "process_initializer")
+__all__ = ("TaskPool", "process_destructor", "process_initializer")
 
 _hostname: str | None = None
+
+
+class TaskPool(PoolSize):
+    """The pool of a worker with `-P prefork`, for programs that look at its kind and size."""
 
 
 def process_initializer(app: Any, hostname: str | None) -> None:

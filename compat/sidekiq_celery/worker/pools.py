@@ -1,15 +1,11 @@
 """What `-P` chooses: how many tasks run at once, and in processes, threads or coroutines."""
 
 import os
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
+from sidekiq_celery.concurrency import PoolName
 from sidekiq_celery.exceptions import ImproperlyConfigured
 
-PoolName = Literal["prefork", "threads", "solo", "asyncio"]
-
-POOL_NAMES = ("prefork", "threads", "solo", "asyncio")
-_ALIASES = {"processes": "prefork", "thread": "threads"}
-_GREEN = ("gevent", "eventlet")
 # How many `async def` tasks one process of the engine runs at once by default.
 _COROUTINES = 100
 
@@ -27,53 +23,6 @@ class Slots(NamedTuple):
     processes: int
     threads: int
     coroutines: int = _COROUTINES
-
-
-class PoolSize:
-    """
-    The `pool` of a worker and of its consumer, for programs that look at its size.
-
-    Args:
-        worker: The worker.
-    """
-
-    is_green = False
-
-    def __init__(self, worker: Any) -> None:
-        self._worker = worker
-
-    @property
-    def num_processes(self) -> int:
-        """How many tasks run at once, in whatever the pool consists of."""
-        return int(self._worker.concurrency)
-
-    limit = num_processes
-
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(
-            f"the pool of a worker has no {name!r} here: its processes belong to the engine of sidekiq_py. "
-            "app.control.pool_grow, pool_shrink and pool_restart change them",
-            name=name,
-            obj=self,
-        )
-
-
-def pool_name(given: Any) -> PoolName:
-    """
-    Return the pool that an option or a setting names.
-
-    Raises:
-        ImproperlyConfigured: There is no such pool.
-    """
-    name = str(given or "prefork").lower()
-    name = _ALIASES.get(name, name)
-    if name in _GREEN:
-        raise ImproperlyConfigured(
-            f"there is no pool {name!r}: use -P threads for tasks that wait, or -P asyncio for `async def` tasks"
-        )
-    if name not in POOL_NAMES:
-        raise ImproperlyConfigured(f"there is no pool {given!r}; the pools are {', '.join(POOL_NAMES)}")
-    return name  # type: ignore[return-value]
 
 
 def cpu_count() -> int:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sidekiq_celery import bootsteps, signals
+from sidekiq_celery.concurrency import get_implementation, pool_name
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_celery.platforms import EX_FAILURE, EX_OK
@@ -19,7 +20,7 @@ from sidekiq_celery.worker.active_requests import State
 from sidekiq_celery.worker.components import Pool
 from sidekiq_celery.worker.consumer import Consumer
 from sidekiq_celery.worker.engine_config import engine_config
-from sidekiq_celery.worker.pools import PoolSize, autoscale_range, cpu_count, pool_name, slots
+from sidekiq_celery.worker.pools import autoscale_range, cpu_count, slots
 from sidekiq_celery.worker.timer import Hub, Timer
 from sidekiq_py.errors import SidekiqError
 
@@ -75,10 +76,10 @@ class WorkController:
     Attributes:
         exitcode: The program's exit code, set once the worker has ended.
         concurrency: How many tasks run at once; it may change.
-        pool_cls: The pool's name, as Celery's workers have it until `worker_init` has been sent.
         thread_policy: The autoscale policy of a worker of threads, or None.
         events: Sends task events, in a process that runs tasks.
         steps: The program's bootsteps that start once the worker is running and stop with it.
+        pool_cls: The class of `pool`; its module tells the kind.
         timer, hub, pool: For the bootsteps.
         state: Whether it stops, and the tasks that it runs.
         stop_by: Acts on a signal while the worker runs; None before that.
@@ -140,7 +141,7 @@ class WorkController:
         self.loglevel: Any = mlevel(loglevel)
         self.logfile = logfile
         self.pool_name = pool_name(either("worker_pool", pool_cls or pool))
-        self.pool_cls: Any = self.pool_name
+        self.pool_cls = get_implementation(self.pool_name)
         self.time_limit = either("task_time_limit", time_limit)
         self.soft_time_limit = either("task_soft_time_limit", soft_time_limit)
         self.max_tasks_per_child = either("worker_max_tasks_per_child", max_tasks_per_child)
@@ -176,7 +177,7 @@ class WorkController:
         self.steps: list[Any] = []
         self.timer = Timer()
         self.hub = Hub(self.timer)
-        self.pool = PoolSize(self)
+        self.pool = self.pool_cls(self)
         # The tasks' on_bound may add bootsteps.
         self.app.finalize()
         self.blueprint = bootsteps.Blueprint(self.app.steps["worker"], name="Worker")

@@ -7,12 +7,13 @@ Each was found in an application: grafana/oncall, nautobot, onadata, onyx, an ad
 import logging
 from datetime import UTC, datetime
 from io import StringIO
+from typing import Any
 
 import click
 import pytest
 import redis
 import sidekiq_celery
-from sidekiq_celery import Celery, _state, shared_task
+from sidekiq_celery import Celery, _state, shared_task, signals
 from sidekiq_celery._run import task_log
 from sidekiq_celery._wire.context import Context
 from sidekiq_celery.app import trace
@@ -34,7 +35,7 @@ from sidekiq_celery.bin.base import (
     JsonObject,
     LogLevel,
 )
-from sidekiq_celery.concurrency import asynpool
+from sidekiq_celery.concurrency import asynpool, get_available_pool_names, get_implementation
 from sidekiq_celery.exceptions import InvalidTaskError
 from sidekiq_celery.execute import send_task
 from sidekiq_celery.utils.debug import memdump, sample_mem
@@ -56,6 +57,7 @@ from tests.support.queued_jobs import queued_jobs
         "from celery.contrib import rdb; rdb.set_trace",
         "from celery.fixups.django import DjangoWorkerFixup",
         "from celery.concurrency import asynpool; asynpool.PROC_ALIVE_TIMEOUT = 60.0",
+        "from celery.concurrency.prefork import TaskPool; from celery.concurrency.thread import TaskPool as Threads",
         "from celery.bin.call import call; from celery.bin.purge import purge; from celery.bin.result import result",
         "from celery.app.base import logger; assert logger.name == 'celery.app.base'",
         "from celery.app.task import MaxRetriesExceededError, states",
@@ -155,6 +157,27 @@ def test_a_test_puts_shared_tasks_and_apps_back() -> None:
 
     _state._deregister_app(app)
     assert app not in _state._get_active_apps()
+
+
+@pytest.mark.parametrize("name", ["prefork", "threads", "solo", "asyncio"])
+def test_a_program_asks_for_the_kind_of_a_worker_s_pool(name: str) -> None:
+    """In a receiver of `worker_init`, to set up tracing there or in each child."""
+    app = Celery("kinds", broker="redis://localhost:1", set_as_current=False)
+    seen: list[type] = []
+
+    def listen(sender: Any = None, **_: Any) -> None:
+        seen.append(sender.pool_cls)
+
+    signals.worker_init.connect(listen)
+    try:
+        worker = app.Worker(pool=name)
+    finally:
+        signals.worker_init.disconnect(listen)
+
+    assert seen == [type(worker.pool)] == [get_implementation(name)]
+    assert worker.pool_cls.__name__ == "TaskPool"
+    assert worker.pool_cls.__module__ == f"sidekiq_celery.concurrency.{name.removesuffix('s')}"
+    assert name in get_available_pool_names()
 
 
 def test_a_program_shows_whose_celery_it_uses() -> None:

@@ -15,7 +15,7 @@ import pytest
 import redis
 from click.testing import CliRunner, Result
 from kombu.exceptions import OperationalError
-from sidekiq_celery import VERSION_BANNER, Celery, signals
+from sidekiq_celery import VERSION_BANNER, Celery
 from sidekiq_celery.beat import Scheduler
 from sidekiq_celery.bin.celery import celery
 from sidekiq_celery.exceptions import ImproperlyConfigured
@@ -434,25 +434,6 @@ def test_beat_beside_a_worker_has_the_scheduler_that_was_chosen(by: str) -> None
         worker = app.WorkController(beat=True, pool_cls="solo", scheduler=chosen if by == "an option" else None)
 
     assert type(worker.beat.service.get_scheduler(lazy=True)) is Scheduler
-
-
-def test_receivers_of_worker_init_see_the_pool() -> None:
-    """They patch libraries for it."""
-    seen: list[str] = []
-
-    def on_init(sender: Any, **_: Any) -> None:
-        seen.append(sender.pool_cls)
-
-    signals.worker_init.connect(on_init)
-    try:
-        with Celery("proj", set_as_current=False, fixups=[], broker="redis://nowhere/0") as app:
-            app.WorkController(pool_cls="processes")
-            app.conf.worker_pool = "solo"
-            app.WorkController()
-    finally:
-        signals.worker_init.disconnect(on_init)
-
-    assert seen == ["prefork", "solo"]
 
 
 def test_an_app_runs_the_command_line_itself(

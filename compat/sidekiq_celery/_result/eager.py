@@ -6,11 +6,11 @@ from typing import Any
 from sidekiq_celery import states
 from sidekiq_celery._result.base import assert_will_not_block
 from sidekiq_celery._result.single import AsyncResult
-from sidekiq_celery._type_variables import R
+from sidekiq_celery._type_variables import R_co
 from sidekiq_celery.exceptions import TaskRevokedError
 
 
-class EagerResult(AsyncResult[R]):
+class EagerResult(AsyncResult[R_co]):
     """
     The result of a task that has already run. It is not stored in a backend.
 
@@ -48,7 +48,7 @@ class EagerResult(AsyncResult[R]):
         disable_sync_subtasks: bool = True,
         callback: Callable[[str, Any], Any] | None = None,
         **kwargs: Any,
-    ) -> R:
+    ) -> R_co:
         """
         The task's return value.
 
@@ -57,14 +57,14 @@ class EagerResult(AsyncResult[R]):
         """
         if disable_sync_subtasks:
             assert_will_not_block()
-        value: R = self._value(propagate)
+        value: R_co = self._value(propagate)
         return value
 
     wait = get  # type: ignore[assignment]
 
-    async def aget(self, timeout: float | None = None, propagate: bool = True) -> R:
+    async def aget(self, timeout: float | None = None, propagate: bool = True) -> R_co:
         """Like `get`, for asyncio."""
-        value: R = self._value(propagate)
+        value: R_co = self._value(propagate)
         return value
 
     def _value(self, propagate: bool) -> Any:

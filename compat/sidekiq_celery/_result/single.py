@@ -9,7 +9,7 @@ from sidekiq_celery import states
 from sidekiq_celery._result.base import assert_will_not_block, new_promise, result_from_tuple
 from sidekiq_celery._result.tree import Tree
 from sidekiq_celery._state import app_or_default
-from sidekiq_celery._type_variables import R
+from sidekiq_celery._type_variables import R_co
 from sidekiq_celery.exceptions import TimeoutError
 
 
@@ -18,7 +18,7 @@ def _stored(name: str, doc: str) -> Any:
     return property(lambda result: result._get_task_meta().get(name), doc=doc)
 
 
-class AsyncResult(Tree, Generic[R]):
+class AsyncResult(Tree, Generic[R_co]):
     """
     The result of one task, wherever the task runs. It can be shared by threads, and awaited.
 
@@ -101,7 +101,7 @@ class AsyncResult(Tree, Generic[R]):
         disable_sync_subtasks: bool = True,
         EXCEPTION_STATES: Any = states.EXCEPTION_STATES,
         PROPAGATE_STATES: Any = states.PROPAGATE_STATES,
-    ) -> R:
+    ) -> R_co:
         """
         Wait until the task has ended, and return its value.
 
@@ -159,7 +159,7 @@ class AsyncResult(Tree, Generic[R]):
 
     wait = get
 
-    async def aget(self, timeout: float | None = None, propagate: bool = True) -> R:
+    async def aget(self, timeout: float | None = None, propagate: bool = True) -> R_co:
         """
         Like `get`, for asyncio: it does not block the event loop. It is allowed within a task, because no thread waits.
 
@@ -174,7 +174,7 @@ class AsyncResult(Tree, Generic[R]):
             self._maybe_set_cache(await self.backend.wait_for_async(self.id, timeout=timeout))
         return self.maybe_throw(propagate=propagate)  # type: ignore[no-any-return]
 
-    def __await__(self) -> Generator[Any, None, R]:
+    def __await__(self) -> Generator[Any, None, R_co]:
         return self.aget().__await__()
 
     def then(self, callback: Any, on_error: Any = None, weak: bool = False) -> Any:

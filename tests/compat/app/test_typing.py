@@ -121,6 +121,9 @@ reveal_type(add.delay(1, 2).get(timeout=3))  # -> int
 reveal_type(add.apply_async((1, 2), countdown=3))  # -> AsyncResult[int]
 reveal_type(add.apply((1, 2)))  # -> EagerResult[int]
 reveal_type(add.AsyncResult("id"))  # -> AsyncResult[int]
+anything: AsyncResult[object] = add.delay(1, 2)
+number: AsyncResult[float] = add.apply((1, 2))
+text_of_number: AsyncResult[str] = add.delay(1, 2)  # wrong
 add.delay(1, y=2)
 add.delay("1", 2)  # wrong
 add.delay(1)  # wrong

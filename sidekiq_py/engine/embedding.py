@@ -10,7 +10,9 @@ It handles no signals and cannot be stopped from a Web UI: the surrounding progr
 embedded.rb.
 """
 
+import os
 import threading
+import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -31,13 +33,15 @@ class EmbeddedWorker:
     A worker that runs inside this program. Starting does not block. Starting twice, stopping twice and stopping before
     a start are fine. After a stop it can be started again. As a context manager it runs for the duration of the block.
 
-    A program that forks (gunicorn with --preload) has to start it in the child, because threads do not survive a fork.
+    Threads do not survive a fork. So in a forked child, such as gunicorn's with --preload, it is not running: the
+    child may start one of its own, and a stop there leaves the parent's alone.
     """
 
     def __init__(self, config: Config) -> None:
         self.config = config
         self._launcher: Launcher | None = None
         self._lock = threading.Lock()
+        _workers.add(self)
 
     def __repr__(self) -> str:
         return f"<EmbeddedWorker {self._launcher or 'not running'}>"
@@ -104,6 +108,19 @@ def _directory_name() -> str:
         return Path.cwd().name
     except FileNotFoundError:
         return ""
+
+
+_workers: weakref.WeakSet[EmbeddedWorker] = weakref.WeakSet()
+
+
+def _forget_inherited() -> None:
+    # A child that stopped the parent's worker would put back jobs that the parent has.
+    for worker in _workers:
+        worker._launcher, worker._lock = None, threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_forget_inherited)
 
 
 # Fields of `Config` that the command line puts into effect.

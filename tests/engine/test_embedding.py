@@ -194,6 +194,50 @@ def test_a_busy_job_is_cut_off_at_the_deadline_and_goes_back(redis_client: redis
     assert redis_client.llen("queue:default") == 1
 
 
+FORKS = """
+import os, sys, threading
+import sidekiq_py as sidekiq
+from sidekiq_py import api
+sidekiq.configure(redis_url=sys.argv[1], sidekiq_version="8")
+started, goes_on = threading.Event(), threading.Event()
+
+@sidekiq.job(name="Long")
+def long():
+    started.set()
+    goes_on.wait(60)
+
+worker = sidekiq.embed()
+worker.start()
+long.perform_async()
+started.wait(60)
+child = os.fork()
+if child == 0:
+    worker.stop(timeout_seconds=0)
+    worker.start()
+    print("child", worker.identity, flush=True)
+    worker.stop(timeout_seconds=0)
+    os._exit(0)
+os.waitpid(child, 0)
+print("parent", worker.identity, api.ProcessSet().find(worker.identity) is not None, flush=True)
+goes_on.set()
+worker.stop()
+"""
+
+
+def test_a_forked_child_leaves_its_parents_worker_alone_and_may_start_its_own(
+    redis_url: str, redis_client: redis.Redis
+) -> None:
+    """As with gunicorn --preload: a stop in the child unregistered the parent's worker, and a start did nothing."""
+    ran = subprocess.run(
+        [sys.executable, "-c", FORKS, redis_url], capture_output=True, text=True, check=True, timeout=60
+    )
+
+    (_, childs), (_, parents, is_registered) = (line.split() for line in ran.stdout.splitlines())
+    assert childs.split(":")[1] != parents.split(":")[1]
+    assert is_registered == "True"
+    assert redis_client.llen("queue:default") == 0
+
+
 def test_without_jobs_it_does_not_start() -> None:
     """It would fetch what it cannot run."""
     with pytest.raises(ConfigError, match="no job is declared"):

@@ -19,19 +19,20 @@ import logging
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any
 
 import orjson
 
 from sidekiq_py import redaction, tid
+from sidekiq_py.errors import SoftTimeLimitError
 from sidekiq_py.wire.control_characters import escaped, escaped_lines
 from sidekiq_py.wire.failure import error_class_name, error_text
 from sidekiq_py.wire.json_writer import display_text, write_for_display
 
 log = logging.getLogger("sidekiq")
-"""Takes this library's lines."""
+"""Takes this library's lines. Unlike other loggers, it reports an error of a program's log handler and goes on."""
 
 # The payload of the job that the current thread or task is running.
 running_payload: ContextVar[Mapping[str, Any] | None] = ContextVar("sidekiq_running_payload", default=None)
@@ -55,6 +56,23 @@ _escaping_json = json.JSONEncoder(separators=(",", ":"), default=str)
 
 # The last whole second that was formatted, and its text. Most lines fall in the same second as the line before.
 _second: tuple[int, str] = (-1, "")
+
+
+def _handle_although_handlers_raise(record: logging.LogRecord) -> None:
+    # Whoever logs here has work to do: a stop that raised at its first line did not wait for its jobs.
+    try:
+        logging.Logger.handle(log, record)
+    except SoftTimeLimitError:
+        # It was raised in the job while the job was logging, and the job must see it.
+        raise
+    except Exception:  # noqa: BLE001
+        # ValueError if standard error is closed.
+        with suppress(ValueError):
+            _reporter.handleError(record)
+
+
+_reporter = logging.Handler()
+log.handle = _handle_although_handlers_raise  # type: ignore[method-assign]
 
 
 @contextmanager

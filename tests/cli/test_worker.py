@@ -259,6 +259,35 @@ def test_the_programs_own_logging_is_kept(start_worker: StartWorker, client: Cli
     assert "own|app|noted so" in worker.log
 
 
+@pytest.mark.parametrize("arguments", [[], ["--processes", "1", "-c", "1"]], ids=["threads", "main-thread"])
+def test_a_stop_waits_for_jobs_although_the_programs_log_handler_raises(
+    start_worker: StartWorker, client: Client, redis_client: redis.Redis, tmp_path: Path, arguments: list[str]
+) -> None:
+    """As one whose log server is gone may. The stop ended at its first line, with code 1, and cut off its jobs."""
+    (tmp_path / "unloggable_jobs.py").write_text(
+        "import logging, time\n"
+        "import sidekiq_py as sidekiq\n"
+        "class Broken(logging.Handler):\n"
+        "    def emit(self, record):\n"
+        "        raise RuntimeError('on purpose')\n"
+        "@sidekiq.job(name='Long')\n"
+        "def long():\n"
+        "    logging.getLogger().addHandler(Broken())\n"
+        "    print('begun', flush=True)\n"
+        "    time.sleep(1.5)\n"
+    )
+    worker = start_worker("unloggable_jobs", arguments=["-t", "60", *arguments])
+    client.push({"class": "Long", "args": []})
+    eventually(lambda: "begun" in worker.log)
+
+    worker.send_signal(signal.SIGTERM)
+
+    assert worker.wait() == 0
+    assert redis_client.get("stat:processed") == b"1"
+    assert redis_client.llen("queue:default") == 0
+    assert "RuntimeError: on purpose" in worker.log
+
+
 def test_file_program_and_flags_decide_about_keys_of_extensions(
     start_worker: StartWorker, client: Client, redis_client: redis.Redis, tmp_path: Path
 ) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Self
 
-from sidekiq_py.clock import Wakeable, monotonic
+from sidekiq_py.clock import monotonic
 from sidekiq_py.errors import RedisConnectionError, RedisReplyError, ReplyLostError
 from sidekiq_py.logs import log
 from sidekiq_py.redis_access.connection.pool import Pool
@@ -39,26 +39,39 @@ class ShutdownWatchdog:
         self._may_give_up = may_give_up
         self._on_giving_up = on_giving_up
         self._patience_seconds = min(_MOST_PATIENCE_SECONDS, pool.settings.socket_timeout_seconds)
-        self._end = Wakeable()
+        self._has_ended = threading.Event()
         self._answered_at = monotonic()
-        self._is_asked = False
-        self._thread = threading.Thread(target=self._run, name="sidekiq.shutdown_watchdog", daemon=True)
+        # Two threads, because a ping waits for seconds, already for the connection: the jobs' time may end meanwhile.
+        self._threads = (
+            threading.Thread(target=self._ping, name="sidekiq.shutdown_pings", daemon=True),
+            threading.Thread(target=self._watch, name="sidekiq.shutdown_watchdog", daemon=True),
+        )
 
     def __enter__(self) -> Self:
-        # If the system allows no more threads, the stop has to do without it.
+        # If the system allows no more threads, the stop has to do without them.
         with suppress(RuntimeError):
-            self._thread.start()
+            for thread in self._threads:
+                thread.start()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._end.wake()
-        if self._thread.is_alive():
-            self._thread.join(timeout=_PAUSE_SECONDS)
+        self._has_ended.set()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(timeout=_PAUSE_SECONDS)
 
-    def _run(self) -> None:
-        pause = 0.0
-        while not self._end.wait(pause):
-            pause = self._look()
+    def _ping(self) -> None:
+        while not self._has_ended.is_set():
+            # An error reply shows that Redis is alive.
+            with suppress(RedisConnectionError, ReplyLostError):
+                with suppress(RedisReplyError):
+                    self._link.command("PING")
+                self._answered_at = monotonic()
+            self._has_ended.wait(_PAUSE_SECONDS)
+        self._link.close()
+
+    def _watch(self) -> None:
+        while not self._has_ended.wait(_LOOK_SECONDS):
             if monotonic() - self._answered_at > self._patience_seconds and self._may_give_up():
                 log.warning(
                     "Redis has not replied for %g seconds; stopping without it. Another worker will recover the jobs "
@@ -67,24 +80,4 @@ class ShutdownWatchdog:
                 )
                 self._pool.abandon()
                 self._on_giving_up()
-                break
-        self._link.close()
-
-    def _look(self) -> float:
-        """Send a ping, or check for the reply. Returns the seconds until the next check."""
-        link = self._link
-        try:
-            if not self._is_asked:
-                link.send(link.pack((("PING",),)))
-                self._is_asked = True
-            if not link.wait_readable(_LOOK_SECONDS):
-                return 0.0
-            link.receive()
-            self._answered_at = monotonic()
-        except RedisReplyError:
-            # An error reply shows that Redis is alive.
-            self._answered_at = monotonic()
-        except (RedisConnectionError, ReplyLostError):
-            pass
-        self._is_asked = False
-        return _PAUSE_SECONDS
+                return

@@ -29,13 +29,13 @@ def server(new_redis_server: Callable[..., RedisServer]) -> Iterator[RedisServer
     one.resume()
 
 
-def launch(url: str, function: Callable[..., Any]) -> Launcher:
+def launch(url: str, function: Callable[..., Any], *, socket_timeout_seconds: float = 1) -> Launcher:
     """A worker whose release is to be detected, with one declared job, `run`; it gives Redis a second."""
     registry = Registry()
     registry.add(FunctionDefinition("run", {}, function, function))
     chain: Chain[ServerMiddleware] = Chain()
     config = Config(
-        redis=RedisSettings(url, socket_timeout_seconds=1),
+        redis=RedisSettings(url, socket_timeout_seconds=socket_timeout_seconds),
         capsules=(CapsuleConfig("one", concurrency=2), CapsuleConfig("two", concurrency=2)),
         job_log=False,
         embedded=True,
@@ -60,6 +60,30 @@ def test_an_idle_worker_leaves_a_redis_that_hangs(server: RedisServer) -> None:
 
     # A timeout of a second at each of some sixteen steps, where they add up.
     assert time.monotonic() - began < 12
+
+
+def test_a_redis_that_hangs_is_left_as_soon_as_the_time_of_the_jobs_is_over(server: RedisServer) -> None:
+    """And not only when the ping of that moment times out: a stop took up to five seconds more than is promised."""
+    may_end, has_begun = threading.Event(), threading.Event()
+
+    def run(number: int) -> None:
+        has_begun.set()
+        may_end.wait(60)
+
+    launcher = launch(server.url, run, socket_timeout_seconds=4)
+    client = server.client()
+    push_jobs(client, [job_text(1, "run")])
+    assert has_begun.wait(10)
+    client.close()
+    server.pause()
+
+    began = time.monotonic()
+    [_] = launcher.stop(timeout_seconds=1.5)
+    took = time.monotonic() - began
+    may_end.set()
+
+    # 1.5 s and 3 s for the job. Pings time out after 4 s and 8 s.
+    assert 4 < took < 7.5
 
 
 def test_what_ended_meanwhile_is_handed_in_if_redis_comes_back_in_time(server: RedisServer) -> None:

@@ -164,6 +164,7 @@ def _stop_while_handling_signals(launcher: Launcher, seconds: float) -> list[str
         stop()
         return stubborn
     asked_at = monotonic()
+    files = open_files.OpenFiles()
     while stopping.is_alive():
         name = launcher.signals.next(0.05)
         # A process manager may pass Ctrl-C on as TERM in addition to INT. Together they mean one stop.
@@ -171,4 +172,7 @@ def _stop_while_handling_signals(launcher: Launcher, seconds: float) -> list[str
             launcher.hurry()
         elif name == "TTIN":
             _handle_signal(launcher, name)
+        elif files.are_used_up():
+            # The end of a job cannot be written, and Celery's workers would wait for that without a limit.
+            launcher.hurry()
     return stubborn

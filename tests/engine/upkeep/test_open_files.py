@@ -1,6 +1,7 @@
 """A process that can open no more files is noticed, and ends."""
 
 import resource
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -90,3 +91,30 @@ def test_a_worker_without_files_ends_so_that_another_can_start(
         assert worker.wait(30) == 1
         assert not redis_client.hlen("sidekiq_py:owners")
         assert not jobs_in_flight(redis_client)
+
+
+def test_a_stop_does_not_wait_for_an_end_that_cannot_be_written_without_files(
+    start_worker: Callable[..., WorkerProcess], redis_client: redis.Redis, redis_url: str, tmp_path: Path
+) -> None:
+    """Celery's workers wait without a limit: after a TERM before the minute was over, a stop took a week."""
+    (tmp_path / "greedy_jobs.py").write_text(
+        "import resource, time\n"
+        "import sidekiq_py as sidekiq\n"
+        "from sidekiq_py.engine.upkeep import open_files\n"
+        "open_files.PATIENCE_SECONDS = 2\n"
+        "@sidekiq.job(name='Greedy')\n"
+        "def greedy():\n"
+        "    resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))\n"
+        "    print('no more files', flush=True)\n"
+        "    time.sleep(1)\n"
+        "    raise ValueError\n"
+    )
+    worker = start_worker("greedy_jobs", arguments=["-t", "600"])
+    Client(redis_url, sidekiq_version="7").push({"class": "Greedy", "args": []})
+    eventually(lambda: "no more files" in worker.log)
+
+    redis_client.client_kill_filter(_type="normal", skipme=True)
+    worker.send_signal(signal.SIGTERM)
+
+    assert worker.wait(40) == 0
+    assert len(jobs_in_flight(redis_client)) == 1

@@ -3,6 +3,7 @@
 import logging
 import platform
 import sys
+from contextlib import suppress
 from typing import Any
 
 from sidekiq_celery import signals
@@ -59,7 +60,9 @@ class Worker(WorkController):
         if self.purge:
             self.purge_messages()
         if not self.quiet:
-            print(self.startup_info() + self.extra_info(), file=sys.__stdout__, flush=True)
+            # The disk of a log may be full, or its reader gone. Later lines fail without harm, too.
+            with suppress(OSError):
+                print(self.startup_info() + self.extra_info(), file=sys.__stdout__, flush=True)
         if not self.tasklist(include_builtins=False):
             logger.warning(
                 "no task is declared, so this worker can run none: name the module of your app (-A), and in the app "

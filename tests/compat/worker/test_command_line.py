@@ -309,6 +309,24 @@ def test_a_pidfile_of_a_living_process_is_respected(call: Call, tmp_path: Path) 
     assert file.read_text() == f"{os.getppid()}\n"
 
 
+def test_a_worker_starts_although_the_disk_of_its_log_is_full(redis_url: str, redis_client: redis.Redis) -> None:
+    """It ended with the traceback of its banner, although one that has started works on."""
+    with open("/dev/full", "wb") as full:
+        worker = subprocess.Popen(
+            command("-A", _PROJECT, "worker", "-P", "solo"),
+            env={**os.environ, **environment(REDIS_URL=redis_url)},
+            stdout=full,
+            stderr=full,
+        )
+        try:
+            eventually(lambda: worker.poll() is not None or redis_client.scard("processes"), within_seconds=60)
+            worker.send_signal(signal.SIGTERM)
+            assert worker.wait(30) == 0
+        finally:
+            worker.kill()
+            worker.wait()
+
+
 START_AT_ONCE = """
 import os, pathlib, sys
 from sidekiq_celery.exceptions import ImproperlyConfigured

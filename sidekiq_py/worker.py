@@ -17,6 +17,7 @@ from sidekiq_py.engine.prefork.child import run_child
 from sidekiq_py.engine.prefork.child_process import rss_kb_of
 from sidekiq_py.engine.prefork.memory import settle_memory
 from sidekiq_py.engine.prefork.pipes import Message, Parent
+from sidekiq_py.engine.prefork.questions import Questions
 from sidekiq_py.engine.prefork.scaling import Load, ScalingPolicy
 from sidekiq_py.engine.prefork.sidecar import ALL, CHILDREN, PARENT, Role
 from sidekiq_py.engine.prefork.supervisor import Supervisor
@@ -29,7 +30,7 @@ from sidekiq_py.registry import Registry, registry
 
 __all__ = (
     "ALL", "CHILDREN", "PARENT", "CapsuleConfig", "Config", "Hooks", "Launcher", "Load", "Message", "Notices",
-    "Parent", "PoisonPillError", "QueueConfig", "Registry", "Role", "ScalingPolicy", "Supervisor", "UnitOfWork",
-    "Wakeable", "WorkerParts", "end_process_pools", "hooks", "jobs_in_flight", "registry", "rss_kb_of", "run_child",
-    "run_worker", "server_middleware", "settings", "settle_memory", "wake_pipe",
+    "Parent", "PoisonPillError", "Questions", "QueueConfig", "Registry", "Role", "ScalingPolicy", "Supervisor",
+    "UnitOfWork", "Wakeable", "WorkerParts", "end_process_pools", "hooks", "jobs_in_flight", "registry", "rss_kb_of",
+    "run_child", "run_worker", "server_middleware", "settings", "settle_memory", "wake_pipe",
 )  # fmt: skip

@@ -7,17 +7,16 @@ kept when a child ends, so that counters never decrease. A child reports its cou
 and once more when it ends. A child that crashes loses the counts of its last seconds.
 """
 
-import itertools
 import os
 import signal
 import threading
 from collections.abc import Callable
 
 from sidekiq_py import program
-from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.engine.prefork.pipes import Message, Parent
-from sidekiq_py.engine.prefork.sidecar import Role
+from sidekiq_py.engine.prefork.questions import Questions
+from sidekiq_py.engine.prefork.sidecar import ALL, Role
 from sidekiq_py.metrics.job_metrics import Counts, JobMetrics, as_text, families, from_text, summed
 from sidekiq_py.metrics.text import render
 from sidekiq_py.probes.server import Answer, ProbeServer
@@ -64,27 +63,6 @@ def in_child(parent: Parent) -> Callable[[Launcher, str], str]:
     return answer
 
 
-class Question:
-    """
-    A question to the parent and all children, and the answers so far.
-
-    Attributes:
-        text: The question.
-        awaited: The PIDs of the processes that were asked; None until the parent has reported them.
-        answers: The answers, by PID.
-    """
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.awaited: set[str] | None = None
-        self.answers: dict[str, str] = {}
-
-    @property
-    def is_answered(self) -> bool:
-        """True once every process that was asked has answered."""
-        return self.awaited is not None and self.awaited <= self.answers.keys()
-
-
 class PreforkProbes:
     """
     Probes the parent and its children.
@@ -95,11 +73,9 @@ class PreforkProbes:
     """
 
     def __init__(self, parent: Parent, parent_pid: int) -> None:
-        self._parent = parent
+        self._questions = Questions(parent)
         self._parent_pid = str(parent_pid)
-        self._numbers = itertools.count(1)
-        self._questions: dict[str, Question] = {}
-        self._change = threading.Condition()
+        self._lock = threading.Lock()
         self._ended: Counts = {}
         self._running: dict[str, Counts] = {}
 
@@ -118,80 +94,42 @@ class PreforkProbes:
     def metrics(self) -> str:
         """The counts of all children in Prometheus's text format, including those that have ended."""
         self.collect()
-        with self._change:
+        with self._lock:
             return render(families(summed([self._ended, *self._running.values()])))
 
     def collect(self) -> None:
         """Ask all children for their counts."""
-        self._ask(METRICS)
+        # Noted in the thread that also handles GONE: a child noted after its end would count twice.
+        self._questions.ask(ALL, METRICS, _ANSWER_SECONDS, on_answer=self._note_counts)
 
     def handle_message(self, message: Message) -> None:
         """Handle a message that the parent relays."""
+        self._questions.handle(message)
         match message.word, message.details:
-            case "ASKED", (number, *pids):
-                with self._change:
-                    question = self._questions.get(number)
-                    if question is not None:
-                        question.awaited = set(pids)
-                    self._change.notify_all()
-            case "ANSWER", (number, pid, *text):
-                self._note_answer(number, pid, " ".join(text))
             case "SAID", (pid, what, *text) if what == METRICS:
                 self._note_counts(pid, " ".join(text))
             case "GONE", (pid,):
-                self._note_gone(pid)
-
-    def _note_answer(self, number: str, pid: str, text: str) -> None:
-        with self._change:
-            question = self._questions.get(number)
-        if question is None:
-            return
-        if question.text == METRICS and pid != self._parent_pid:
-            # Counts are noted in this thread, which also handles GONE: a child noted after its end would count twice.
-            self._note_counts(pid, text)
-        with self._change:
-            question.answers[pid] = text
-            self._change.notify_all()
+                with self._lock:
+                    self._ended = summed([self._ended, self._running.pop(pid, {})])
 
     def _note_counts(self, pid: str, text: str) -> None:
         try:
             counts = from_text(text)
         except (ValueError, TypeError):
-            # A child that ends while it is asked may send an empty answer.
+            # The parent has none, and a child that ends while it is asked may send an empty answer.
             return
-        with self._change:
+        with self._lock:
             self._running[pid] = counts
-
-    def _note_gone(self, pid: str) -> None:
-        with self._change:
-            self._ended = summed([self._ended, self._running.pop(pid, {})])
-            for question in self._questions.values():
-                if question.awaited is not None:
-                    question.awaited.discard(pid)
-            self._change.notify_all()
-
-    def _ask(self, text: str) -> Question:
-        # The prefix keeps the number apart from those of other questions asked in this process.
-        number, question = f"probe-{next(self._numbers)}", Question(text)
-        with self._change:
-            self._questions[number] = question
-        self._parent.say("ASK", number, "all", text)
-        deadline = monotonic() + _ANSWER_SECONDS
-        with self._change:
-            while not question.is_answered and monotonic() < deadline:
-                self._change.wait(deadline - monotonic())
-            del self._questions[number]
-        return question
 
     def _asked(self, text: str) -> tuple[str | None, int]:
         """Ask all processes. Returns what is wrong, or None, and how many children were asked."""
-        question = self._ask(text)
-        if question.awaited is None:
+        question = self._questions.ask(ALL, text, _ANSWER_SECONDS)
+        if question.asked is None:
             return f"the parent {self._parent_pid} gives no answer\n", 0
-        silent = question.awaited - question.answers.keys()
+        silent = question.asked - question.answers.keys()
         bad = [f"{pid}: gives no answer" for pid in sorted(silent)]
         bad += [f"{pid}: {answer}" for pid, answer in question.answers.items() if answer != _GOOD]
-        children = len(question.awaited - {self._parent_pid})
+        children = len(question.asked - {self._parent_pid})
         return ("\n".join(bad) + "\n" if bad else None), children
 
 

@@ -15,15 +15,12 @@ counts as both child and parent.
 import json
 import logging
 import os
-import threading
 from collections import Counter
 from collections.abc import Callable
-from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from sidekiq_celery.utils.serialization import safe_repr
-from sidekiq_py.extension import monotonic
-from sidekiq_py.worker import ALL, Message, Parent
+from sidekiq_py.worker import ALL, Message, Parent, Questions
 
 if TYPE_CHECKING:
     from sidekiq_py.worker import Launcher, Supervisor
@@ -142,17 +139,6 @@ class OneProcess:
         return [_answer(os.getpid(), handle_message(self._here, text_of(kind, about)))]
 
 
-class _Question:
-    def __init__(self) -> None:
-        self.asked: set[int] | None = None
-        self.answers: dict[int, Answer] = {}
-        self.gone: set[int] = set()
-
-    @property
-    def is_complete(self) -> bool:
-        return self.asked is not None and self.asked <= self.answers.keys() | self.gone
-
-
 class OverPipes:
     """
     The processes of a prefork worker, seen from its sidecar.
@@ -165,9 +151,7 @@ class OverPipes:
     def __init__(self, parent: Parent, here: Recipient) -> None:
         self._parent = parent
         self._here = here
-        self._numbers = count(1)
-        self._open: dict[str, _Question] = {}
-        self._change = threading.Condition()
+        self._questions = Questions(parent)
 
     def tell(self, who: str, kind: str, about: dict[str, Any]) -> None:
         """See `WorkerProcesses`."""
@@ -179,35 +163,11 @@ class OverPipes:
 
     def ask(self, who: str, kind: str, about: dict[str, Any], timeout_seconds: float) -> list[Answer]:
         """See `WorkerProcesses`."""
-        number, question = str(next(self._numbers)), _Question()
-        deadline = monotonic() + timeout_seconds
-        with self._change:
-            self._open[number] = question
-        self._parent.say("ASK", number, who, text_of(kind, about))
-        with self._change:
-            self._change.wait_for(lambda: question.is_complete, max(0.0, deadline - monotonic()))
-            del self._open[number]
-            return list(question.answers.values())
+        question = self._questions.ask(who, text_of(kind, about), timeout_seconds)
+        return [_answer(int(pid), text) for pid, text in question.answers.items()]
 
     def handle(self, message: Message) -> None:
         """Handle a message from the parent."""
+        self._questions.handle(message)
         if message.word == "SAID":
             handle_message(self._here, " ".join(message.details[1:]))
-            return
-        with self._change:
-            self._note(message.word, message.details)
-            self._change.notify_all()
-
-    def _note(self, word: str, details: tuple[str, ...]) -> None:
-        if word == "GONE":
-            for question in self._open.values():
-                question.gone.add(int(details[0]))
-            return
-        found = self._open.get(details[0])
-        if found is None:
-            return
-        if word == "ASKED":
-            found.asked = {int(pid) for pid in details[1:]}
-        elif word == "ANSWER":
-            pid = int(details[1])
-            found.answers[pid] = _answer(pid, " ".join(details[2:]))

@@ -63,9 +63,6 @@ class LoadedExtensions:
         self.handled_runs: dict[int, tuple[Payload, Extension]] = {}
         self.keys: frozenset[str] = _NO_KEYS
 
-    def __repr__(self) -> str:
-        return f"<LoadedExtensions {[extension.name for extension in self._all]}>"
-
     def __iter__(self) -> "Iterator[Extension]":
         return iter(self._all)
 

@@ -56,9 +56,6 @@ class Facts:
         self.declared = declared
         self._taken_over: dict[str, bool] = {}
 
-    def __repr__(self) -> str:
-        return f"<Facts of {self._pool!r}>"
-
     def command(self, *words: str) -> str:
         """A `sidekiq-py` command line, with this Redis's namespace."""
         namespace = self._pool.settings.namespace

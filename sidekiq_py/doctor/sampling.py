@@ -60,9 +60,6 @@ class SampledJob(JobRecord):
         self.place = place
         self.score = score
 
-    def __repr__(self) -> str:
-        return f"<SampledJob {self.job_class} of {self.place}>"
-
     @cached_property
     def job_class(self) -> str:
         """The class that runs it; for an Active Job, the job's own class. Empty if it names none."""

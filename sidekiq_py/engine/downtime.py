@@ -77,9 +77,6 @@ class Downtime:
         self._reported_at = -math.inf
         self._lock = threading.Lock()
 
-    def __repr__(self) -> str:
-        return f"<Downtime {sorted(self._failing)}>"
-
     def is_failing(self, work: str) -> bool:
         """True if *work* fails, or everything."""
         return not self._failing.isdisjoint((_ALL_WORK, work))

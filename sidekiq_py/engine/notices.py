@@ -35,9 +35,6 @@ class Notices:
         self._on_change = on_change
         self._lock = threading.Lock()
 
-    def __repr__(self) -> str:
-        return f"<Notices {self._number!r} hints={len(self._revoked)}>"
-
     def may_be_revoked(self, jid: str) -> bool:
         """Returns True if a notice named a job with this id."""
         return jid in self._revoked

@@ -54,9 +54,6 @@ class Reconfiguration:
         self._asked_for = {capsule.name: capsule.weights for capsule in config.capsules}
         self._lock = threading.Lock()
 
-    def __repr__(self) -> str:
-        return f"<Reconfiguration {self._asked_for}>"
-
     @property
     def queues(self) -> list[str]:
         """The queues that all capsules together should serve."""

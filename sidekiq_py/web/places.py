@@ -119,9 +119,6 @@ class SetPlace:
         self.name = self.jobs.name
         self._redaction = visit.site.redaction
 
-    def __repr__(self) -> str:
-        return f"<SetPlace {self.name}>"
-
     def read(self, wanted: PageFilter, start: int, limit: int, *, latest_first: bool) -> Found:
         """As in `Place`; without a filter it takes one round trip."""
         if wanted.is_empty:
@@ -207,9 +204,6 @@ class QueuePlace:
         self.title = f"Queue {self.name}"
         self._queue = Queue(self.name, pool=visit.pool)
         self._redaction = visit.site.redaction
-
-    def __repr__(self) -> str:
-        return f"<QueuePlace {self.name}>"
 
     def read(self, wanted: PageFilter, start: int, limit: int, *, latest_first: bool) -> Found:
         """As in `Place`. A key is the digest of a job and its position, counted from the job that runs next."""

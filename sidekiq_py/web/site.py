@@ -371,9 +371,6 @@ class Site:
         self.asset_version = hashlib.sha256(assets).hexdigest()[:12]
         self.templates = _environment({name: text for page in self.pages for name, text in page.templates.items()})
 
-    def __repr__(self) -> str:
-        return f"<Site {self.title}>"
-
     @property
     def redaction(self) -> Redaction:
         """The policy for hiding values."""

@@ -136,9 +136,6 @@ class ShownJob:
         self.record = record
         self._redaction = redaction
 
-    def __repr__(self) -> str:
-        return f"<ShownJob {self.record!r}>"
-
     @property
     def is_redacted(self) -> bool:
         """True if anything is hidden."""

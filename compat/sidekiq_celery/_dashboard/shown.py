@@ -33,9 +33,6 @@ class ShownResult:
         }
         self._about = redaction.apply(about, stored.name)
 
-    def __repr__(self) -> str:
-        return f"<ShownResult of {self.stored.task_id}>"
-
     @property
     def has_arguments(self) -> bool:
         """Whether the arguments of the call are stored with the result."""

@@ -122,9 +122,6 @@ class WorkerWatch:
         self._asked_at = float("-inf")
         self._is_asking = False
 
-    def __repr__(self) -> str:
-        return f"<WorkerWatch of {self._app!r}>"
-
     def look(self) -> WorkersSeen | None:
         """The last replies; None until the first ones have arrived."""
         with self._lock:

@@ -56,9 +56,6 @@ class Listener:
         self._forget_threads()
         _listeners.add(self)
 
-    def __repr__(self) -> str:
-        return f"<Listener {self._pool!r} keys={len(self._waiting)} is_running={self.is_running}>"
-
     @property
     def is_running(self) -> bool:
         """True while the listener has a thread, and so a connection."""

@@ -22,9 +22,6 @@ class Bell:
         self._lock = threading.Lock()
         self._is_closed = False
 
-    def __repr__(self) -> str:
-        return f"<Bell {self.fd}{' closed' if self._is_closed else ''}>"
-
     def ring(self) -> None:
         """Make the descriptor readable. Once the pipe is full, further rings are lost, but it stays readable."""
         with self._lock, suppress(BlockingIOError):

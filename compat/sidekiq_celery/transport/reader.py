@@ -48,9 +48,6 @@ class Reader:
         self._ready, self._call = Bell(), Bell()
         self._thread: threading.Thread | None = None
 
-    def __repr__(self) -> str:
-        return f"<Reader queues={[name for name, _ in self._queues]} laid_out={len(self._jobs)}>"
-
     # ---- for the consumer
 
     @property

@@ -107,9 +107,6 @@ class RemoteControl:
         self._wake_read, self._wake_write = wake_pipe(self)
         self._thread = threading.Thread(target=self._run, name="sidekiq.remote_control", daemon=True)
 
-    def __repr__(self) -> str:
-        return f"<RemoteControl {self.hostname}>"
-
     @property
     def recipient(self) -> Recipient:
         """This process, as a recipient of messages."""

@@ -29,9 +29,6 @@ class Ends:
         # A closing session retries, too, and a slow Redis may hold the housekeeper up for longer than it waits.
         self._retrying = threading.Lock()
 
-    def __repr__(self) -> str:
-        return f"<Ends queued={len(self._queued)} refused={len(self._refused)}>"
-
     @property
     def is_full(self) -> bool:
         """True if Redis has refused so many writes that no more jobs should be fetched."""

@@ -64,9 +64,6 @@ class BasicFetcher:
         # Always at rest: each processor fetches for itself, for two seconds at a time, and none waits for another.
         self.pulse = Pulse()
 
-    def __repr__(self) -> str:
-        return f"<BasicFetcher {sorted(self._queues.names)}>"
-
     def start(self) -> None:
         """Nothing to start: each processor fetches for itself."""
 

@@ -62,9 +62,6 @@ class Buffer:
         self._refilled_at = monotonic()
         self._is_stopped = False
 
-    def __repr__(self) -> str:
-        return f"<Buffer {len(self.jobs)}>"
-
     def stop(self) -> None:
         """Stop fetching."""
         self._is_stopped = True

@@ -92,9 +92,6 @@ class Leader:
         self.is_quiet = False
         self._quiet = threading.Event()
 
-    def __repr__(self) -> str:
-        return f"<Leader of {self.idle} idle{', led' if self._is_led else ''}>"
-
     # ---- for processors
 
     def wait(self, before_waiting: Callable[[], None] | None = None, *, may_accompany: bool = True) -> bool:

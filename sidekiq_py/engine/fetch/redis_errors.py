@@ -26,9 +26,6 @@ class RedisErrors:
         self.report = report
         self.is_noted = False
 
-    def __repr__(self) -> str:
-        return f"<RedisErrors {self._name}{' is noted' if self.is_noted else ''}>"
-
     def note(self) -> None:
         """Record a broken connection, whose commands may have been carried out."""
         self.is_noted = True

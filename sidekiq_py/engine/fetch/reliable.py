@@ -119,9 +119,6 @@ class ReliableFetcher:
         self._takers: set[int] = set()
         self.pulse = self._leader.pulse
 
-    def __repr__(self) -> str:
-        return f"<ReliableFetcher {self._buffer!r} {self._leader!r}>"
-
     # ---- for the manager
 
     def start(self) -> None:

@@ -28,9 +28,6 @@ class ServedQueues:
         self.waited_for = tuple(weights)[:most_waited_for]
         self.unserved: frozenset[str] = frozenset()
 
-    def __repr__(self) -> str:
-        return f"<ServedQueues {dict(self.weights)}>"
-
     @property
     def names(self) -> list[str]:
         """The names of the queues, in order of precedence."""

@@ -51,9 +51,6 @@ class Lookout:
         self._newest_walked: bytes | None = b""
         self.is_holder = False
 
-    def __repr__(self) -> str:
-        return f"<Lookout of {self._ownership.identity}{' holds' if self.is_holder else ''}>"
-
     @property
     def question(self) -> Command:
         """The command to send once per beat. Its reply goes to `must_walk`."""

@@ -38,9 +38,6 @@ class DeadOwners:
         # Owner to the PID of the child that confirmed it, and when.
         self._confirmed: dict[str, tuple[int, float]] = {}
 
-    def __repr__(self) -> str:
-        return f"<DeadOwners {[news.owner for news in self._news]}>"
-
     def add(self, owner: str) -> None:
         """Add an owner that has died."""
         self._news.append(_News(owner, monotonic()))

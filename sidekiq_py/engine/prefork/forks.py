@@ -37,9 +37,6 @@ class Forks:
     def __init__(self) -> None:
         self._by_pid: dict[int, ChildProcess] = {}
 
-    def __repr__(self) -> str:
-        return f"<Forks {list(self._by_pid)}>"
-
     def fork(self, run: Run) -> ChildProcess:
         """
         Fork a process that calls *run* and exits with the code that it returns.

@@ -76,9 +76,6 @@ class HardLimits:
         self._fleet = fleet
         self._settling: _Settling | None = None
 
-    def __repr__(self) -> str:
-        return f"<HardLimits settling={[child.pid for child in self.involved]}>"
-
     @property
     def involved(self) -> tuple[ChildProcess, ...]:
         """The children that must stay until the current job is settled."""

@@ -42,9 +42,6 @@ class PoolSize:
         self._next_look_at = 0.0
         self._looks = 0
 
-    def __repr__(self) -> str:
-        return f"<PoolSize wanted={self.wanted} policy={self.policy}>"
-
     def resize(self, wanted: int) -> int:
         """Keep this many children from now on, from 1 to 1,000. Returns the number that applies."""
         self.wanted = min(max(wanted, 1), _MOST_CHILDREN)

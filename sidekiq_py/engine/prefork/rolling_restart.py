@@ -21,9 +21,6 @@ class RollingRestart:
         self._old: list[ChildProcess] = []
         self.newcomer: ChildProcess | None = None
 
-    def __repr__(self) -> str:
-        return f"<RollingRestart old={[child.pid for child in self._old]}>"
-
     def begin(self) -> None:
         """Begin to replace all current children."""
         self._old = self._fleet.staying

@@ -55,9 +55,6 @@ class LineHandler(logging.Handler):
         self._is_crowded = False
         _start_afresh_after_fork(self)
 
-    def __repr__(self) -> str:
-        return f"<LineHandler {type(self.line_formatter).__name__} to {self._stream!r}>"
-
     def handle(self, record: logging.LogRecord) -> bool:
         """
         Filter and write *record*.

@@ -30,9 +30,6 @@ class ServiceNotifier:
         self._is_over = threading.Event()
         self._pinging: threading.Thread | None = None
 
-    def __repr__(self) -> str:
-        return f"<ServiceNotifier {self._address or 'without systemd'} watchdog={self._watchdog_seconds}>"
-
     @property
     def is_wanted(self) -> bool:
         """True if systemd expects messages."""

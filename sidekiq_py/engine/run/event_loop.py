@@ -87,9 +87,6 @@ class EventLoop:
         self._thread = background_thread("sidekiq.loop", self._serve)
         self._settling = ThreadPoolExecutor(_SETTLING_THREADS, thread_name_prefix="sidekiq.settle")
 
-    def __repr__(self) -> str:
-        return f"<EventLoop running={self.running} of {self._concurrency}>"
-
     @property
     def running(self) -> int:
         """The number of jobs on the loop."""

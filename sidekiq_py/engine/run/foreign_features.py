@@ -72,9 +72,6 @@ class ForeignFeatures:
         self._patience_seconds = BLOCK_SECONDS + config.redis.socket_timeout_seconds + 1
         self._lock = threading.Lock()
 
-    def __repr__(self) -> str:
-        return f"<Extensions watched={sorted(self.watched)} served={self._served}>"
-
     def learn(self, announced: Mapping[str, str], own: Set[str]) -> None:
         """
         Also watch the keys of extensions that other processes have and this one lacks.

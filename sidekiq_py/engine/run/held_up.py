@@ -20,9 +20,6 @@ class HeldUp:
     def __init__(self) -> None:
         self._times: dict[Any, int] = {}
 
-    def __repr__(self) -> str:
-        return f"<HeldUp jobs={len(self._times)}>"
-
     def pause_seconds(self, payload: Payload) -> float:
         """The pause before an extension that failed to decide about this job is asked again; it doubles each time."""
         times = self._times.get(payload.get("jid"), 0)

@@ -20,10 +20,6 @@ class LifeCycle:
         self.has_started = self.is_quieting = self.is_quiet = self.is_stopping = False
         self._lock = threading.Lock()
 
-    def __repr__(self) -> str:
-        begun = [name for name in self.__slots__[1:] if getattr(self, name)]
-        return f"<LifeCycle {' '.join(begun) or 'starting'}>"
-
     def begin_quiet(self) -> bool:
         """Record that the process stops fetching. Returns False if that was recorded before."""
         with self._lock:

@@ -68,9 +68,6 @@ class ExecutionMetrics:
         if keeper is not None:
             keeper(self.successes)
 
-    def __repr__(self) -> str:
-        return f"<ExecutionMetrics classes={len(self._totals())}>"
-
     def success_counter(self) -> CountSuccess:
         """A function that counts the successes of one thread. Every job calls it, so it is cheaper than `record`."""
         keeps_latency, put_away = self._keeps_latency, self._put_away

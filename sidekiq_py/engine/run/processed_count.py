@@ -68,9 +68,6 @@ class ProcessedCount:
         self._end = threading.Event()
         self._thread = background_thread("sidekiq.counts", self._run)
 
-    def __repr__(self) -> str:
-        return f"<ProcessedCount {self._count}>"
-
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()

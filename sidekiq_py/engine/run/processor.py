@@ -113,9 +113,6 @@ class Processor:
         # How long the last job took in this thread; infinite until that is known.
         self._lasted = 0.0
 
-    def __repr__(self) -> str:
-        return f"<Processor {self._thread.name} tid={self._tid}>"
-
     def start(self) -> None:
         """Start the thread. Does not block."""
         self._thread.start()

@@ -37,9 +37,6 @@ class RunningJobs:
         self._loop = loop
         self._deadline = 0.0
 
-    def __repr__(self) -> str:
-        return f"<RunningJobs busy={self._state.busy}>"
-
     @property
     def reserved(self) -> list[UnitOfWork]:
         """The jobs that were fetched from their queues and have not started."""

@@ -38,9 +38,6 @@ class WorkState:
     def __init__(self) -> None:
         self.running: dict[str, tuple[UnitOfWork, float]] = {}
 
-    def __repr__(self) -> str:
-        return f"<WorkState busy={len(self.running)}>"
-
     @property
     def busy(self) -> int:
         """The number of running jobs."""

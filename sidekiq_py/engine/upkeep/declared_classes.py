@@ -36,9 +36,6 @@ class Declared:
         self._renewed_at = -math.inf
         self._is_forbidden = False
 
-    def __repr__(self) -> str:
-        return f"<Declared {self._identity}{' forbidden' if self._is_forbidden else ''}>"
-
     def keep(self, *, was_known: bool = True) -> None:
         """
         Keep the list alive. Call it after each heartbeat.

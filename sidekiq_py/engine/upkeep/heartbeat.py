@@ -90,9 +90,6 @@ class Heartbeat:
         self.pulse = Pulse()
         self._thread: threading.Thread | None = None
 
-    def __repr__(self) -> str:
-        return f"<Heartbeat {self._process.identity}{' ended' if self._is_ended else ''}>"
-
     def start(self) -> None:
         """Start the thread. The first beat comes at once."""
         if self._thread is None:

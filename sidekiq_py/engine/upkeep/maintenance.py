@@ -49,9 +49,6 @@ class MaintenanceThread:
         self._end = clock.Wakeable()
         self._thread: threading.Thread | None = None
 
-    def __repr__(self) -> str:
-        return f"<MaintenanceThread {[task.about.name for task in self._due]}>"
-
     def start(self) -> None:
         """Start the thread if there are any tasks."""
         if self._thread is None and self._due:

@@ -29,9 +29,6 @@ class OpenFiles:
         self._monotonic = monotonic
         self._failing_since: float | None = None
 
-    def __repr__(self) -> str:
-        return f"<OpenFiles failing_since={self._failing_since}>"
-
     def are_used_up(self) -> bool:
         """True if no file could be opened for a minute."""
         if _can_open():

@@ -200,10 +200,6 @@ class Poller:
         self.stopped = 0
         self.unusable = 0
 
-    def __repr__(self) -> str:
-        pace = "quick" if self.is_quick else "slow"
-        return f"<Poller {pace} moved={self.moved} stopped={self.stopped} unusable={self.unusable}>"
-
     def start(self) -> None:
         """Start the thread. It tries to get the lease at once; without the lease it waits as Sidekiq does."""
         if self._thread is None:

@@ -61,9 +61,6 @@ class Namespace:
         self._prefix = f"{name}:"
         self._prefix_bytes = self._prefix.encode()
 
-    def __repr__(self) -> str:
-        return f"<Namespace {self._prefix}>"
-
     def command(self, words: Sequence[Any]) -> Sequence[Any]:
         """
         The command with the namespace before each of its keys.

@@ -121,9 +121,6 @@ class AsyncPool:
         self.settings: RedisSettings = pool.settings
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopLinks] = WeakKeyDictionary()
 
-    def __repr__(self) -> str:
-        return f"<AsyncPool of {self._pool!r}>"
-
     async def push(self, commands: Sequence[bytes]) -> None:
         """
         Run one push; send what a failover refuses of it once more.

@@ -60,9 +60,7 @@ class Detection:
         look: Reads the infos of the live processes.
     """
 
-    def __init__(
-        self, pinned: Dialect | None, float_text: FloatText | None, look: Callable[[], list[bytes]] | None = None
-    ) -> None:
+    def __init__(self, pinned: Dialect | None, float_text: FloatText | None, look: Callable[[], list[bytes]]) -> None:
         self._float_text = float_text
         self._look = look
         self.last = pinned or Dialect.unknown(float_text)
@@ -91,10 +89,9 @@ class Detection:
             return self.last
         # Meanwhile, other threads use what is known.
         self.postpone(now)
-        if self._look is not None:
-            # The push that follows will raise the error, unless this user may push but not read processes.
-            with suppress(RedisError):
-                self.learn(self._look(), now)
+        # The push that follows will raise the error, unless this user may push but not read processes.
+        with suppress(RedisError):
+            self.learn(self._look(), now)
         return self.last
 
     def look_by(self, look: Callable[[], list[bytes]]) -> None:

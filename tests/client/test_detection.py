@@ -213,9 +213,9 @@ def test_a_pinned_release_that_is_not_known_is_named_once(redis_url: str, caplog
 @pytest.mark.usefixtures("fresh_process")
 def test_known_releases_are_no_reason_to_warn(caplog: pytest.LogCaptureFixture) -> None:
     """Also an older one, one without a version, and one that says nonsense."""
-    detected = Detection(None, None)
+    detected = Detection(None, None, list)
     for versions in (["8.1.7"], ["7.3.11"], ["6.0.0"], [None], ["made up"]):
         detected.learn([info(version) for version in versions], 1.0)
-    Detection(Dialect.pinned("6.4"), None)
+    Detection(Dialect.pinned("6.4"), None, list)
 
     assert caplog.records == []

@@ -6,19 +6,16 @@ Beat's answer to `ping` over remote control, for health checks: `celery inspect 
 """
 
 import logging
-import os
-import threading
 from typing import Any
 
+from sidekiq_celery._pidbox.node import Node
 from sidekiq_celery.utils.collections import AttributeDict
 from sidekiq_celery.utils.nodenames import default_nodename, host_format
 from sidekiq_py.extension import monotonic
-from sidekiq_py.worker import wake_pipe
 
 logger = logging.getLogger("celery.beat")
 
 NODENAME_DEFAULT = "celerybeat"
-_STOP_SECONDS = 3.0
 
 
 def beat_nodename(hostname: str | None = None) -> str:
@@ -26,7 +23,7 @@ def beat_nodename(hostname: str | None = None) -> str:
     return host_format(default_nodename(hostname, NODENAME_DEFAULT))
 
 
-class BeatPidbox:
+class BeatPidbox(Node):
     """
     Beat's node of remote control, in a thread of its own.
 
@@ -39,15 +36,10 @@ class BeatPidbox:
     min_tick_age = 60.0
 
     def __init__(self, service: Any) -> None:
+        super().__init__(service.app, beat_nodename(service.hostname), "sidekiq.beat_pidbox")
         self.service = service
-        self.app = service.app
-        self.hostname = beat_nodename(service.hostname)
         self.state = AttributeDict(app=self.app, service=service)
         self.handlers = {"ping": lambda state, **_: {"ok": "pong"}}
-        self.connection: Any = None
-        self._is_stopping = threading.Event()
-        self._wake_read, self._wake_write = wake_pipe(self)
-        self._thread = threading.Thread(target=self._run, name="sidekiq.beat_pidbox", daemon=True)
 
     @property
     def max_tick_age(self) -> float:
@@ -64,21 +56,11 @@ class BeatPidbox:
         longest, age = self.max_tick_age, self.tick_age()
         return bool(longest) and age is not None and age > longest
 
-    def start(self) -> None:
-        """Start to listen. Does not wait for Redis."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop listening, and wait a moment for that."""
-        self._is_stopping.set()
-        os.write(self._wake_write, b".")
-        self._thread.join(_STOP_SECONDS)
-
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Listen."""
         from sidekiq_celery._pidbox.listener import listen
 
-        self.app.set_current()
-        listen(self, self._wake_read, self._is_stopping, lambda: None)
+        listen(self)
 
     def answers(self, method: str) -> bool:
         """Whether to answer a command: `ping`, unless the schedule has not been checked for too long."""
@@ -91,9 +73,3 @@ class BeatPidbox:
             )
             return False
         return True
-
-    def note_deadline(self, expires: Any) -> None:
-        """See `_pidbox.listener.Owner`; `ping` is answered at once."""
-
-    def stop_by_command(self, reason: str) -> None:
-        """See `_pidbox.listener.Owner`; `ping` stops nothing."""

@@ -1,18 +1,17 @@
 """A node's end of kombu's pidbox: it reads commands from Redis, calls them and sends the replies."""
 
 import logging
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from queue import Empty
-from typing import Any, Protocol
+from typing import Any
 
 from kombu import Producer, pidbox
 from kombu.exceptions import EncodeError, OperationalError
 from kombu.utils.eventio import READ
 
 from sidekiq_celery._pidbox.name_patterns import fits
+from sidekiq_celery._pidbox.node import Node
 from sidekiq_celery._pidbox.plain_values import plain
-from sidekiq_celery.utils.collections import AttributeDict
 
 logger = logging.getLogger("celery.worker.control")
 
@@ -28,61 +27,28 @@ _PAUSE_SECONDS = 1.0
 _LONG_PAUSE_SECONDS = 30.0
 
 
-class Owner(Protocol):
-    """
-    The node that listens.
-
-    Attributes:
-        hostname: Its name.
-        state: The first argument of every command.
-        connection: The current connection; set by `listen`.
-    """
-
-    app: Any
-    hostname: str
-    state: AttributeDict
-    connection: Any
-
-    @property
-    def handlers(self) -> Mapping[str, Callable[..., Any]]:
-        """The commands by name."""
-
-    def answers(self, method: str) -> bool:
-        """Whether to carry out a command that is addressed to this node."""
-
-    def note_deadline(self, expires: Any) -> None:
-        """Note how long the next command's client waits: *expires* is seconds since the epoch, 0 if unknown."""
-
-    def stop_by_command(self, reason: str) -> None:
-        """A command raised `SystemExit`."""
-
-
-def listen(owner: Owner, wake_fd: int, is_stopping: threading.Event, on_tick: Callable[[], None]) -> None:
-    """
-    Carry out commands until *is_stopping* is set, whatever happens to the connection.
-
-    Args:
-        wake_fd: Becomes readable when waiting should end.
-        on_tick: Called about once a second.
-    """
+def listen(owner: Node) -> None:
+    """Carry out commands until the node is stopped, whatever happens to the connection."""
+    # A program may have several apps, and a new thread has no current one.
+    owner.app.set_current()
     has_logged = False
-    while not is_stopping.is_set():
+    while not owner.is_stopping.is_set():
         try:
             with owner.app.connection_for_read() as connection:
                 owner.connection = connection
-                mailbox = _Mailbox(owner, connection, wake_fd)
-                while not is_stopping.is_set():
+                mailbox = _Mailbox(owner, connection)
+                while not owner.is_stopping.is_set():
                     mailbox.drain(_TICK_SECONDS)
                     has_logged = False
-                    on_tick()
+                    owner.tick()
                 mailbox.close()
         except BaseException as error:  # noqa: BLE001 - remote control must survive any error
             pause = _PAUSE_SECONDS if _may_pass(owner.connection, error, has_logged) else _LONG_PAUSE_SECONDS
             if not has_logged:
                 logger.warning("remote control failed and is retried in %d s: %s", pause, error)
             has_logged = True
-            on_tick()
-            is_stopping.wait(pause)
+            owner.tick()
+            owner.is_stopping.wait(pause)
 
 
 def _may_pass(connection: Any, error: BaseException, is_again: bool) -> bool:
@@ -92,7 +58,7 @@ def _may_pass(connection: Any, error: BaseException, is_again: bool) -> bool:
     return isinstance(error, (OperationalError, *lost)) or not (is_again or isinstance(error, refused))
 
 
-class _Node(pidbox.Node):
+class _KombuNode(pidbox.Node):
     """Replies over the connection it listens on, and never evaluates a foreign regular expression in this process."""
 
     answers: Callable[[str], bool]
@@ -148,18 +114,17 @@ class _Mailbox:
     Args:
         owner: The owner of the commands.
         connection: A kombu connection.
-        wake_fd: Becomes readable when waiting should end.
 
     Raises:
         Exception: Redis cannot be reached.
     """
 
-    def __init__(self, owner: Owner, connection: Any, wake_fd: int) -> None:
+    def __init__(self, owner: Node, connection: Any) -> None:
         self._owner = owner
         self._connection = connection
         self._channel = connection.channel()
         mailbox = owner.app.control.mailbox(connection)
-        make_node: Any = _Node
+        make_node: Any = _KombuNode
         self._node: Any = make_node(
             owner.hostname,
             state=owner.state,
@@ -177,7 +142,7 @@ class _Mailbox:
         self._transport = connection.transport
         self._lost = (OperationalError, *connection.connection_errors)
         self._of_redis = (*self._lost, *connection.channel_errors)
-        self._transport.cycle.poller.register(wake_fd, READ)
+        self._transport.cycle.poller.register(owner.wake_fd, READ)
 
     def drain(self, seconds: float) -> None:
         """

@@ -28,22 +28,20 @@ no task is running any more.
 """
 
 import logging
-import os
-import threading
 from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
+from sidekiq_celery._pidbox.node import Node
 from sidekiq_celery.utils.collections import AttributeDict
 from sidekiq_celery.worker.commands import Panel
 from sidekiq_celery.worker.control_channel import Answer, Recipient, WorkerProcesses, handle_message, text_of
 from sidekiq_py.extension import monotonic, now_seconds
-from sidekiq_py.worker import ALL, CHILDREN, PARENT, wake_pipe
+from sidekiq_py.worker import ALL, CHILDREN, PARENT
 
 logger = logging.getLogger("celery.worker.control")
 
 _MOST_SAMPLES = 100
-_STOP_SECONDS = 2.0
 # How long the children may take to answer: the client waits for a second unless it says otherwise.
 _ASK_SECONDS = 0.7
 _LONGEST_ASK_SECONDS = 10.0
@@ -66,7 +64,7 @@ def at_stop(function: Callable[["RemoteControl"], None]) -> Callable[["RemoteCon
     return function
 
 
-class RemoteControl:
+class RemoteControl(Node):
     """
     Remote control of one worker.
 
@@ -82,11 +80,11 @@ class RemoteControl:
     """
 
     processes: WorkerProcesses
+    stop_seconds = 2.0
 
     def __init__(self, worker: Any, worker_started_at: float) -> None:
+        super().__init__(worker.app, worker.hostname, "sidekiq.remote_control")
         self.worker = worker
-        self.app: Any = worker.app
-        self.hostname: str = worker.hostname
         self.worker_started_at = worker_started_at
         self.counts_of_the_gone: Counter[str] = Counter()
         self.memory_samples: deque[str] = deque(maxlen=_MOST_SAMPLES)
@@ -100,12 +98,8 @@ class RemoteControl:
             consumer=worker.consumer,
         )
         self.handlers = Panel.data
-        self.connection: Any = None
         self._deadline: float | None = None
         self._timers: list[list[Any]] = []
-        self._is_stopping = threading.Event()
-        self._wake_read, self._wake_write = wake_pipe(self)
-        self._thread = threading.Thread(target=self._run, name="sidekiq.remote_control", daemon=True)
 
     @property
     def recipient(self) -> Recipient:
@@ -155,17 +149,16 @@ class RemoteControl:
 
     # ---- its life
 
-    def start(self) -> None:
-        """Start to listen, in a thread."""
-        self._thread.start()
+    def run(self) -> None:
+        """Call what is registered with `at_start`, and listen."""
+        from sidekiq_celery._pidbox.listener import listen
 
-    def stop(self) -> None:
-        """Stop listening, and wait a moment for that. Stopping twice is fine."""
-        if self._is_stopping.is_set() or not self._thread.is_alive():
-            return
-        self._is_stopping.set()
-        os.write(self._wake_write, b".")
-        self._thread.join(_STOP_SECONDS)
+        self.app.set_current()
+        self._call_all(_at_start)
+        listen(self)
+
+    def has_stopped(self) -> None:
+        """Call what is registered with `at_stop`."""
         self._call_all(_at_stop)
 
     def _call_all(self, functions: list[Callable[["RemoteControl"], None]]) -> None:
@@ -175,15 +168,8 @@ class RemoteControl:
             except Exception:
                 logger.exception("%r failed", function)
 
-    def _run(self) -> None:
-        from sidekiq_celery._pidbox.listener import listen
-
-        # A program may have several apps, and a new thread has no current one.
-        self.app.set_current()
-        self._call_all(_at_start)
-        listen(self, self._wake_read, self._is_stopping, self._tick)
-
-    def _tick(self) -> None:
+    def tick(self) -> None:
+        """Call what is due by `every`."""
         for timer in self._timers:
             due, seconds, function = timer
             if monotonic() < due:
@@ -193,10 +179,6 @@ class RemoteControl:
                 function()
             except Exception:
                 logger.exception("%r failed", function)
-
-    def answers(self, method: str) -> bool:
-        """See `_pidbox.listener.Owner`."""
-        return True
 
     def stop_by_command(self, reason: str) -> None:
         """As in Celery, where `WorkerShutdown` raised by a command stops the worker."""

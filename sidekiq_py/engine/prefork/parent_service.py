@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from sidekiq_py.clock import monotonic
-from sidekiq_py.engine.report.systemd import ServiceNotifier, watchdog_seconds
+from sidekiq_py.engine.report.systemd import ServiceNotifier
 
 
 class ParentService:
@@ -12,12 +12,11 @@ class ParentService:
 
     Args:
         variables: The environment variables.
-        pid: The PID of this process.
     """
 
-    def __init__(self, variables: Mapping[str, str], pid: int) -> None:
+    def __init__(self, variables: Mapping[str, str]) -> None:
         self._notifier = ServiceNotifier(variables)
-        self._watchdog_seconds = watchdog_seconds(variables, pid) if self._notifier.is_wanted else None
+        self._watchdog_seconds = self._notifier.watchdog_seconds if self._notifier.is_wanted else None
         self._is_ready_sent = not self._notifier.is_wanted
         self._ping_at = 0.0
 

@@ -112,7 +112,7 @@ class Supervisor:
         self._memory = MemoryLimit(self._fleet, memory_limit_kb)
         self._sidecar = Sidecar(sidecar, self._forks, self._fleet)
         self._sidecars = (self._sidecar, Sidecar(second_sidecar, self._forks, self._fleet))
-        self._service = ParentService(os.environ, os.getpid())
+        self._service = ParentService(os.environ)
 
     def __repr__(self) -> str:
         return f"<Supervisor {self._phase.name} {self._fleet}>"

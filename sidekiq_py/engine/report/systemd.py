@@ -22,11 +22,14 @@ class ServiceNotifier:
 
     Args:
         variables: The environment variables: `NOTIFY_SOCKET`, `WATCHDOG_USEC`, `WATCHDOG_PID`.
+
+    Attributes:
+        watchdog_seconds: The timeout of this process's watchdog; None if there is none.
     """
 
     def __init__(self, variables: Mapping[str, str]) -> None:
         self._address = variables.get("NOTIFY_SOCKET", "")
-        self._watchdog_seconds = watchdog_seconds(variables, os.getpid())
+        self.watchdog_seconds = watchdog_seconds(variables, os.getpid())
         self._is_over = threading.Event()
         self._pinging: threading.Thread | None = None
 
@@ -38,9 +41,9 @@ class ServiceNotifier:
     def ready(self) -> None:
         """Report that the worker runs, and start to ping the watchdog if there is one."""
         self.send("READY=1")
-        if self._watchdog_seconds is not None and self._pinging is None:
+        if self.watchdog_seconds is not None and self._pinging is None:
             # Half the watchdog's timeout, as sd_watchdog_enabled(3) recommends.
-            pause = self._watchdog_seconds / 2
+            pause = self.watchdog_seconds / 2
             log.info("Pinging systemd watchdog every %.1f sec", pause)
             self._pinging = threading.Thread(target=self._ping, args=(pause,), name="sidekiq.watchdog", daemon=True)
             self._pinging.start()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sidekiq_py.engine.prefork.parent_service import ParentService
 from sidekiq_py.engine.report.systemd import ServiceNotifier, watchdog_seconds
 
 
@@ -90,3 +91,10 @@ def test_a_socket_that_is_gone_is_a_warning(tmp_path: Path, caplog: pytest.LogCa
 def test_the_watchdog_waits_for_this_process_alone(variables: dict[str, str], expected: float | None) -> None:
     """As sd_watchdog_enabled(3) reads the two variables, here for process 42."""
     assert watchdog_seconds(variables, 42) == expected
+
+
+def test_the_parent_of_child_processes_names_a_watchdog_that_is_too_fast_once(caplog: pytest.LogCaptureFixture) -> None:
+    """One unit has one mistake."""
+    ParentService({"NOTIFY_SOCKET": "@nobody", "WATCHDOG_USEC": "500000"})
+
+    assert caplog.text.count("systemd Watchdog too fast") == 1

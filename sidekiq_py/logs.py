@@ -61,13 +61,16 @@ _second: tuple[int, str] = (-1, "")
 def _handle_although_handlers_raise(record: logging.LogRecord) -> None:
     # Whoever logs here has work to do: a stop that raised at its first line did not wait for its jobs.
     try:
-        logging.Logger.handle(log, record)
-    except SoftTimeLimitError:
-        # It was raised in the job while the job was logging, and the job must see it.
+        type(log).handle(log, record)
+    except (SoftTimeLimitError, RecursionError):
+        # The time limit was raised in the job while the job was logging, and the job must see it. A handler that logs
+        # here itself would be reported, and go on, at each of its hundreds of levels.
         raise
-    except Exception:  # noqa: BLE001
-        # ValueError if standard error is closed.
-        with suppress(ValueError):
+    except Exception as error:  # noqa: BLE001
+        # A job's error that is being logged would be printed with this one, although its message may be hidden.
+        error.__suppress_context__ = True
+        # Standard error may be closed; or it leads to the same handlers, as that of Celery's workers does.
+        with suppress(Exception):
             _reporter.handleError(record)
 
 

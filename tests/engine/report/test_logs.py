@@ -3,14 +3,17 @@
 import json
 import logging
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from sidekiq_py import logs, tid
+from sidekiq_py import logs, redaction, tid
 from sidekiq_py.hooks import Hooks
+from sidekiq_py.redaction import Redaction
 from sidekiq_py.wire.json_writer import write_integer
 from tests.support.missing_tools import skip_or_fail
 
@@ -330,3 +333,87 @@ def test_an_integer_that_python_does_not_print_is_no_level() -> None:
 def test_a_number_comes_with_its_noun() -> None:
     """One job, not 1 jobs."""
     assert [logs.counted(number, "job") for number in (0, 1, 1200)] == ["0 jobs", "1 job", "1,200 jobs"]
+
+
+@pytest.fixture
+def handled_by(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[logging.LogRecord], None]], None]:
+    """Lines of this library go to a handler of the program with this `emit`, and nowhere else."""
+
+    def use(emit: Callable[[logging.LogRecord], None]) -> None:
+        handler = logging.Handler()
+        monkeypatch.setattr(handler, "emit", emit)
+        monkeypatch.setattr(logs.log, "handlers", [handler])
+        monkeypatch.setattr(logs.log, "propagate", False)
+        # Tests do without it.
+        monkeypatch.setattr(logs.log, "handle", logs._handle_although_handlers_raise, raising=False)
+
+    return use
+
+
+def test_what_a_handler_raises_does_not_show_a_hidden_error(
+    handled_by: Callable[..., None], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was printed as the context of the handler's own error."""
+
+    def emit(record: logging.LogRecord) -> None:
+        raise RuntimeError("the log server is gone")
+
+    monkeypatch.setattr(redaction, "_current", Redaction(jobs={"HardWorker": ["error_message"]}))
+    handled_by(emit)
+    try:
+        int("hunter2")
+    except ValueError as error:
+        Hooks().report(error, {"context": "Job raised exception", "job": PAYLOAD})
+
+    shown = capsys.readouterr().err
+    assert "RuntimeError: the log server is gone" in shown
+    assert "hunter2" not in shown.replace('int("hunter2")', "")
+
+
+def test_an_error_of_a_handler_that_cannot_be_reported_is_let_go(
+    handled_by: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Standard error of a Celery worker leads to the same handlers: a stop ended at its first line."""
+
+    def fail(*_: Any) -> None:
+        raise RuntimeError("the log server is gone")
+
+    monkeypatch.setattr(sys, "stderr", SimpleNamespace(write=fail, flush=fail))
+    handled_by(fail)
+
+    logs.log.warning("hello")
+
+
+def test_a_handler_that_logs_here_itself_ends_with_a_recursion_error(handled_by: Callable[..., None]) -> None:
+    """It was reported, and went on, at each of its hundreds of levels: with two lines a level, for ever."""
+    calls = 0
+
+    def emit(record: logging.LogRecord) -> None:
+        nonlocal calls
+        calls += 1
+        if calls < 10_000:
+            logs.log.warning("one")
+            logs.log.warning("two")
+
+    handled_by(emit)
+    with pytest.raises(RecursionError):
+        logs.log.warning("hello")
+
+    assert calls < 1000
+
+
+def test_a_programs_own_class_of_loggers_handles_the_lines() -> None:
+    """Its `handle` was passed over."""
+    program = (
+        "import logging\n"
+        "class Marking(logging.Logger):\n"
+        "    def handle(self, record):\n"
+        "        record.msg = 'marked ' + record.msg\n"
+        "        super().handle(record)\n"
+        "logging.setLoggerClass(Marking)\n"
+        "from sidekiq_py.logs import log\n"
+        "log.warning('hello')\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert ran.stderr == "marked hello\n"

@@ -35,7 +35,6 @@ class ShutdownWatchdog:
 
     def __init__(self, pool: Pool, may_give_up: Callable[[], bool], *, on_giving_up: Callable[[], object]) -> None:
         self._pool = pool
-        self._link = pool.new_link()
         self._may_give_up = may_give_up
         self._on_giving_up = on_giving_up
         self._patience_seconds = min(_MOST_PATIENCE_SECONDS, pool.settings.socket_timeout_seconds)
@@ -65,10 +64,10 @@ class ShutdownWatchdog:
             # An error reply shows that Redis is alive.
             with suppress(RedisConnectionError, ReplyLostError):
                 with suppress(RedisReplyError):
-                    self._link.command("PING")
+                    # On a link of the pool: one of its own could not be made while no sentinel knows the primary.
+                    self._pool.command("PING", idempotent=False)
                 self._answered_at = monotonic()
             self._has_ended.wait(_PAUSE_SECONDS)
-        self._link.close()
 
     def _watch(self) -> None:
         while not self._has_ended.wait(_LOOK_SECONDS):

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from sidekiq_py.registry import FunctionDefinition, Registry
 from tests.support.in_flight import jobs_in_flight
 from tests.support.ledger import job_text, push_jobs
 from tests.support.redis_server import RedisServer
+from tests.support.sentinel import Sentinel
 from tests.support.waiting import eventually
 
 
@@ -109,6 +111,29 @@ def test_what_ended_meanwhile_is_handed_in_if_redis_comes_back_in_time(server: R
     stopping.join(10)
 
     assert not stopping.is_alive()
+    assert client.get("stat:processed") == b"1"
+    assert jobs_in_flight(client) == []
+    client.close()
+
+
+def test_a_stop_waits_for_jobs_although_no_sentinel_answers(server: RedisServer, tmp_path: Path) -> None:
+    """It raised at its first line, so the jobs were cut off although their Redis was there."""
+    may_end, has_begun = threading.Event(), threading.Event()
+
+    def run(number: int) -> None:
+        has_begun.set()
+        may_end.wait(20)
+
+    client = server.client()
+    with Sentinel(server, tmp_path) as sentinel:
+        launcher = launch(sentinel.url, run)
+        push_jobs(client, [job_text(1, "run")])
+        assert has_begun.wait(10)
+    # Longer than the silence after which Redis is given up.
+    threading.Timer(2, may_end.set).start()
+
+    assert launcher.stop(timeout_seconds=25) == []
+
     assert client.get("stat:processed") == b"1"
     assert jobs_in_flight(client) == []
     client.close()

@@ -30,6 +30,7 @@ from sidekiq_py.logs import log
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path.push import PushSlice, push_batch_of
 from sidekiq_py.redis_access.job_path.settle_script import Effect
+from sidekiq_py.wire.failure import error_text
 
 READ_EVERY_SECONDS = 5.0
 LOOK_EVERY_SECONDS = 0.5
@@ -96,7 +97,7 @@ class Firing:
                 if isinstance(error, RedisError) and error.is_about_server:
                     raise
                 is_ours = isinstance(error, SidekiqError)
-                self._complain(job, str(error) if is_ours else f"{type(error).__name__}: {error}")
+                self._complain(job, str(error) if is_ours else f"{type(error).__name__}: {error_text(error)}")
                 # Its tick is not done, so it is tried again for as long as it may be late.
                 self._next[job.key] = now + READ_EVERY_SECONDS
         return pushed

@@ -17,6 +17,7 @@ from sidekiq_py.extensions.periodic.loading import restore
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path import settle_script
+from sidekiq_py.wire.failure import error_text
 from tests.extensions.periodic.conftest import NOON
 from tests.extensions.periodic.test_cron_text import MINUTES, recorded
 
@@ -473,7 +474,14 @@ def test_ticks_that_redis_refused_are_made_up_for_by_the_same_process(
     assert [run.tick for run in job.runs()] == [NOON + 120, NOON + 60]
 
 
-@pytest.mark.parametrize("error", [ValueError("no tenant"), SystemExit(1)])
+class Unprintable(ValueError):
+    """An error whose message raises."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("on purpose")
+
+
+@pytest.mark.parametrize("error", [ValueError("no tenant"), SystemExit(1), Unprintable()])
 def test_a_middleware_that_raises_stops_no_other_job(
     start: Start, look: Look, queued: Queued, caplog: pytest.LogCaptureFixture, error: BaseException
 ) -> None:
@@ -493,7 +501,7 @@ def test_a_middleware_that_raises_stops_no_other_job(
 
     assert [json.loads(raw)["class"] for raw in queued()] == ["Good"]
     lines = [record.getMessage() for record in caplog.records if "is skipped" in record.getMessage()]
-    assert lines == [f"periodic job bad is skipped: {type(error).__name__}: {error}"]
+    assert lines == [f"periodic job bad is skipped: {type(error).__name__}: {error_text(error)}"]
 
 
 def test_once_on_dst_fires_a_repeated_time_once(start: Start, look: Look) -> None:

@@ -164,7 +164,7 @@ def _stop_while_handling_signals(launcher: Launcher, seconds: float) -> list[str
         stop()
         return stubborn
     asked_at = monotonic()
-    files = open_files.OpenFiles()
+    files, is_hurried = open_files.OpenFiles(), False
     while stopping.is_alive():
         name = launcher.signals.next(0.05)
         # A process manager may pass Ctrl-C on as TERM in addition to INT. Together they mean one stop.
@@ -172,7 +172,11 @@ def _stop_while_handling_signals(launcher: Launcher, seconds: float) -> list[str
             launcher.hurry()
         elif name == "TTIN":
             _handle_signal(launcher, name)
-        elif files.are_used_up():
-            # The end of a job cannot be written, and Celery's workers would wait for that without a limit.
+        elif not is_hurried and files.are_used_up():
+            # Celery's workers would wait for that without a limit.
+            log.critical(
+                "This process can open no files, so it cannot write how jobs end. It stops without waiting for them"
+            )
             launcher.hurry()
+            is_hurried = True
     return stubborn

@@ -117,4 +117,5 @@ def test_a_stop_does_not_wait_for_an_end_that_cannot_be_written_without_files(
     worker.send_signal(signal.SIGTERM)
 
     assert worker.wait(40) == 0
+    assert worker.log.count("This process can open no files") == 1
     assert len(jobs_in_flight(redis_client)) == 1

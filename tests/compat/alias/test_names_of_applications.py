@@ -35,8 +35,8 @@ from sidekiq_celery.bin.base import (
     JsonObject,
     LogLevel,
 )
-from sidekiq_celery.concurrency import asynpool, get_available_pool_names, get_implementation
-from sidekiq_celery.exceptions import InvalidTaskError
+from sidekiq_celery.concurrency import asynpool, get_available_pool_names, get_implementation, thread
+from sidekiq_celery.exceptions import ImproperlyConfigured, InvalidTaskError
 from sidekiq_celery.execute import send_task
 from sidekiq_celery.utils.debug import memdump, sample_mem
 from sidekiq_celery.utils.iso8601 import parse_iso8601
@@ -178,6 +178,37 @@ def test_a_program_asks_for_the_kind_of_a_worker_s_pool(name: str) -> None:
     assert worker.pool_cls.__name__ == "TaskPool"
     assert worker.pool_cls.__module__ == f"sidekiq_celery.concurrency.{name.removesuffix('s')}"
     assert name in get_available_pool_names()
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        (thread.TaskPool, "threads"),
+        ("celery.concurrency.prefork:TaskPool", "prefork"),
+        ("celery.concurrency.threads:TaskPool", "threads"),
+        ("sidekiq_celery.concurrency.solo.TaskPool", "solo"),
+    ],
+)
+def test_a_program_names_a_pool_by_its_class(given: Any, name: str) -> None:
+    """`worker_pool` holds its path in old settings, and the class itself in programs that look it up."""
+    app = Celery("named", broker="redis://localhost:1", set_as_current=False, fixups=[])
+    app.conf.worker_pool = given
+
+    assert app.Worker().pool_cls is get_implementation(given) is get_implementation(name)
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (StringIO, "no pool '_io:StringIO'; the pools are prefork"),
+        ("celery.concurrency.gevent:TaskPool", "no pool 'gevent': use -P threads"),
+        ("celery.concurrency.Prefork:TaskPool", "the pools are prefork"),
+    ],
+)
+def test_a_class_that_is_no_pool_here_is_rejected(given: Any, why: str) -> None:
+    """A class of a program's own cannot be a pool, because the engine has the processes."""
+    with pytest.raises(ImproperlyConfigured, match=why):
+        get_implementation(given)
 
 
 def test_a_program_shows_whose_celery_it_uses() -> None:

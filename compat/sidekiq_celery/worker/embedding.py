@@ -5,6 +5,7 @@ import warnings
 from dataclasses import replace
 from typing import Any
 
+from sidekiq_celery.concurrency import get_implementation
 from sidekiq_celery.exceptions import CeleryWarning
 from sidekiq_celery.worker import remote_control_host
 from sidekiq_celery.worker.processes import be_process_of_tasks, make_launcher
@@ -55,6 +56,8 @@ def use_threads(worker: Any, text: str) -> None:
     if worker.pool_name == "prefork":
         warnings.warn(CeleryWarning(text), stacklevel=3)
         worker.pool_name = "threads"
+        worker.pool_cls = get_implementation("threads")
+        worker.pool = worker.pool_cls(worker)
 
 
 def run_embedded(worker: Any, config: Config) -> int:

@@ -58,7 +58,7 @@ def facts_of_parent(remote_control: "RemoteControl") -> dict[str, Any]:
 
 def _pool(worker: Any, pids: list[int]) -> dict[str, Any]:
     about: dict[str, Any] = {
-        "implementation": f"sidekiq_celery.worker.pools:{worker.pool_name}",
+        "implementation": f"{worker.pool_cls.__module__}:{worker.pool_cls.__name__}",
         "max-concurrency": len(pids) if worker.pool_name == "prefork" else worker.concurrency,
         "processes": pids,
         "max-tasks-per-child": worker.max_tasks_per_child or "N/A",

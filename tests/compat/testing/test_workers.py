@@ -9,6 +9,7 @@ from datetime import datetime
 import pytest
 from sidekiq_celery import Celery, chord, current_app, shared_task, signals
 from sidekiq_celery._send.clients import client_of
+from sidekiq_celery.concurrency import get_implementation
 from sidekiq_celery.contrib.testing import private_broker
 from sidekiq_celery.contrib.testing.app import TestApp, Trap, setup_default_app
 from sidekiq_celery.contrib.testing.manager import Manager
@@ -124,8 +125,9 @@ def test_a_name_and_signals_are_as_in_celery(app):
 
 def test_prefork_is_threads_and_says_so(app):
     """A test runner is not forked; a suite that names prefork runs all the same."""
-    with pytest.warns(CeleryWarning, match="name 'threads'"), start_worker(app, loglevel=0, pool="prefork"):
+    with pytest.warns(CeleryWarning, match="name 'threads'"), start_worker(app, loglevel=0, pool="prefork") as worker:
         assert multiply.delay(3, 4).get(timeout=20) == 12
+    assert worker.pool_cls is type(worker.pool) is get_implementation("threads")
 
 
 def test_a_worker_that_cannot_start_says_why():

@@ -40,12 +40,16 @@ def publish(app: App, message: TaskMessage, body: Any, place: Mapping[str, str],
     from kombu import Producer
 
     pushed: list[T] = []
+    # For the wrapper to look at; it is never opened.
+    broker = app.connection_for_write()
 
     class Unserialized(Producer):
         def _prepare(self, body: Any, *args: Any, **kwargs: Any) -> Any:
             return body, None, None
 
     class Channel:
+        connection = broker.transport
+
         def prepare_message(self, body: Any, priority: Any, kind: Any, encoding: Any, headers: Any, _: Any) -> Any:
             return headers
 
@@ -53,9 +57,8 @@ def publish(app: App, message: TaskMessage, body: Any, place: Mapping[str, str],
             message.headers.update(headers)
             pushed.append(push())
 
-    # The connection is for the wrapper to look at; it is never opened.
     made: Any = Unserialized
-    producer = made(app.connection_for_write(), auto_declare=False)
+    producer = made(broker, auto_declare=False)
     producer.channel = Channel()
     producer.publish(body, headers=message.headers, **place, **message.properties)
     return pushed[0] if pushed else None

@@ -383,13 +383,17 @@ def test_a_wrapper_of_kombus_producer_sees_each_call_and_adds_headers(
 def test_a_wrapper_of_what_kombus_producer_calls_adds_headers_too(
     redis_client: redis.Redis, add: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """ddtrace wraps `_publish`, and finds the headers, the exchange and the routing key by their positions."""
+    """
+    ddtrace wraps `_publish`, and finds the headers, the exchange and the routing key by their positions.
+
+    It looks for the host in the channel's connection, which for kombu's Redis is its transport.
+    """
     seen: list[Any] = []
     original = Producer._publish
 
     def publish(self: Any, *args: Any, **kwargs: Any) -> Any:
         args[4]["x-datadog-trace-id"] = "d1"
-        seen.append((args[6], args[9]))
+        seen.append((args[6], args[9], self.channel.connection.driver_type))
         return original(self, *args, **kwargs)
 
     monkeypatch.setattr(Producer, "_publish", publish)
@@ -398,7 +402,7 @@ def test_a_wrapper_of_what_kombus_producer_calls_adds_headers_too(
     [job] = waiting(redis_client)
     assert (job["jid"], job["args"]) == (sent.id, [2, {"y": 3}])
     assert job["celery"]["headers"] == {"x-datadog-trace-id": "d1"}
-    assert seen == [("celery", "")]
+    assert seen == [("celery", "", "redis")]
 
 
 @pytest.mark.parametrize("method", ["publish", "_publish"])

@@ -1,5 +1,6 @@
 """Signatures that will never run because an earlier task failed: write their results and fail their chords."""
 
+import json
 from typing import Any
 
 from sidekiq_celery import states
@@ -112,11 +113,9 @@ def _as_json(body: Any) -> Any:
     try:
         return with_marked_floats(body) or body
     except TypeError:
-        if body.get("subtask_type"):
-            # Its arguments are its members.
-            raise
-        # A real Celery client may pickle arguments that JSON lacks. The body is not called any more, so it needs none.
-        return {**body, "args": [], "kwargs": {}}
+        # A real Celery client may pickle what JSON lacks. The body is not called any more, so a text will do instead.
+        body = json.loads(json.dumps(body, default=safe_repr, skipkeys=True))
+        return with_marked_floats(body) or body
 
 
 def _reason(task_id: str | None, exc: BaseException) -> str:

@@ -60,8 +60,8 @@ class Worker(WorkController):
         if self.purge:
             self.purge_messages()
         if not self.quiet:
-            # The disk of a log may be full, or its reader gone. Later lines fail without harm, too.
-            with suppress(OSError):
+            # The disk of a log may be full, its reader gone, or its encoding ASCII. Later lines fail without harm, too.
+            with suppress(OSError, UnicodeError):
                 print(self.startup_info() + self.extra_info(), file=sys.__stdout__, flush=True)
         if not self.tasklist(include_builtins=False):
             logger.warning(

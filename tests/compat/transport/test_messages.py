@@ -145,8 +145,9 @@ class Opaque:
 
 
 @pytest.mark.parametrize(("header", "why"), [("proj.fails", "no such order"), ("proj.add", "not JSON serializable")])
+@pytest.mark.parametrize("place", ["body", "link"])
 def test_a_chord_whose_body_only_pickle_can_carry_fails_and_does_not_stay_pending(
-    connection: Connection, redis_url: str, redis_client: redis.Redis, header: str, why: str
+    connection: Connection, redis_url: str, redis_client: redis.Redis, place: str, header: str, why: str
 ) -> None:
     """Workflows wait as JSON in Redis, so such a body cannot be called, and whoever waits for it hears that."""
     app = Celery("ours", broker=redis_url, backend=redis_url, set_as_current=False, fixups=[])
@@ -159,7 +160,9 @@ def test_a_chord_whose_body_only_pickle_can_carry_fails_and_does_not_stay_pendin
 
     worker = TaskWorker(app, redis_url)
     worker.start()
-    body = {**SIGNATURE, "args": [Opaque()], "options": {"task_id": "body"}, "chord_size": 1}
+    opaque, options = {**SIGNATURE, "args": [Opaque(), {(1, 2): 3}]}, {"task_id": "body"}
+    links = {"link": [opaque]} if place == "link" else {}
+    body = {**(SIGNATURE if links else opaque), "options": {**options, **links}, "chord_size": 1}
     try:
         publish(connection, header, serializer="pickle", chord=body, group_id="g", task_id="part")
 

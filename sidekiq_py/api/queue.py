@@ -1,9 +1,11 @@
 """A queue and its jobs."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import groupby, islice, repeat
+from operator import attrgetter
 from typing import Any, Self
 
 from sidekiq_py.api.arguments import count_of
@@ -25,6 +27,24 @@ _MOST_PAGE_JOBS = 1000
 _NEAR_PAGES = 25
 # This many steps over the jobs of a queue keep Redis busy for some milliseconds.
 _STEPS_AT_ONCE = 100_000
+# Jobs that are not where they were: up to so many are searched for one by one, and that many are kept in memory.
+_FEW_MISSED = 100
+_MOST_MISSED = 10_000
+# That many jobs may have come back in front of those that are searched for.
+_MOST_RETURNED = 10_000
+
+
+@dataclass(eq=False, frozen=True, slots=True)
+class _Reading:
+    """
+    A page that a walk has read. Whatever leaves the queue afterwards shifts all its jobs alike.
+
+    Args:
+        taken: How many jobs the same `Queue` had taken before. None for a page on the way to the tail: jobs that are
+            taken on the way do not shift it.
+    """
+
+    taken: int | None
 
 
 class QueuedJob(JobRecord):
@@ -36,13 +56,15 @@ class QueuedJob(JobRecord):
         queue: The queue's name.
         pool: Connections to its Redis.
         before: The number of jobs that would run before it when it was read; -1 if unknown.
+        reading: The page that it was read with, if that was a walk.
     """
 
-    def __init__(self, value: bytes, queue: str, pool: Pool, before: int = -1) -> None:
+    def __init__(self, value: bytes, queue: str, pool: Pool, before: int = -1, reading: _Reading | None = None) -> None:
         super().__init__(value, queue)
         self._pool = pool
         self._queue_name = queue
         self._before = before
+        self._reading = reading
 
     @property
     def placed(self) -> PlacedJob:
@@ -109,6 +131,7 @@ class Queue(SizedOfRedis):
             raise TypeError(f"the queue is {name!r}; give its name as a string")
         super().__init__(pool=pool, client=client)
         self.name = name
+        self._taken = 0
 
     @classmethod
     def all(cls, *, pool: Any = None, client: Client | None = None) -> list[Self]:
@@ -142,9 +165,10 @@ class Queue(SizedOfRedis):
         size = PageSize(_PAGE_JOBS, most=_MOST_PAGE_JOBS)
         while True:
             fresh, start, length, is_end = self._next_page(seen, size.jobs, start, length, oldest_first)
+            reading = _Reading(self._taken if oldest_first else None)
             for place, job in enumerate(fresh, start):
                 before = place if oldest_first else length - 1 - place
-                yield QueuedJob(job, self.name, self._pool, before)
+                yield QueuedJob(job, self.name, self._pool, before, reading)
             if is_end:
                 return
             seen = fresh or seen
@@ -271,8 +295,8 @@ class Queue(SizedOfRedis):
         for _ in range(_NEAR_PAGES):
             start = max(0, end - 2 * _PAGE_JOBS)
             window, _length = queues.page(self._pool, self.name, start, end - start, oldest_first=True)
-            for raw in window:
-                job = QueuedJob(raw, self.name, self._pool)
+            for before, raw in enumerate(window, start):
+                job = QueuedJob(raw, self.name, self._pool, before)
                 if job.key == key:
                     return job
             if start == 0:
@@ -327,7 +351,7 @@ class Queue(SizedOfRedis):
             per_second: The most jobs per second; None for no limit.
             stop: Called between round trips; if it returns True, the remaining jobs stay.
         """
-        return self._take(None, slices(each_of(QueuedJob, jobs), per_second, stop), Tally(progress))
+        return self._take(None, slices(each_of(QueuedJob, jobs), per_second, stop), Tally(progress), stop)
 
     def move_to(
         self,
@@ -361,7 +385,7 @@ class Queue(SizedOfRedis):
         if jobs is None:
             # As many as there are now, so that it ends even when two people move jobs back and forth at once.
             return self._move_all(target, slices(repeat(None, self.size), per_second, stop), Tally(progress))
-        return self._take(target, slices(each_of(QueuedJob, jobs), per_second, stop), Tally(progress))
+        return self._take(target, slices(each_of(QueuedJob, jobs), per_second, stop), Tally(progress), stop)
 
     def _move_all(self, target: str, parts: Iterable[list[None]], tally: Tally) -> BulkResult:
         for part in parts:
@@ -372,29 +396,93 @@ class Queue(SizedOfRedis):
                 break
         return tally.result()
 
-    def _take(self, target: str | None, parts: Iterable[list[QueuedJob]], tally: Tally) -> BulkResult:
+    def _take(
+        self, target: str | None, parts: Iterable[list[QueuedJob]], tally: Tally, stop: Stop | None
+    ) -> BulkResult:
+        missed: list[QueuedJob] = []
         for taken in parts:
             handled = [job for job in taken if target is None and is_handled(job)]
             for job in handled:
                 # Each in a script of its own, with the commands that extensions add.
                 was_there = job.delete()
+                self._taken += was_there
                 tally.moved += was_there
                 tally.gone += not was_there
             part = [job for job in taken if job not in handled] if handled else taken
-            done = queues.take_jobs(self._pool, self.name, [job.placed for job in part], target=target)
-            missed = [(job.value, -1) for job, is_done in zip(part, done, strict=True) if not is_done]
-            # They may be further back now, as when jobs of a dead worker came back. Only a few at a time, because Redis
-            # now searches the whole queue for each.
-            size = max(1, min(len(part), _STEPS_AT_ONCE // (self.size + 1))) if missed else 1
-            found = [
-                is_found
-                for some in slices_of(missed, size)
-                for is_found in queues.take_jobs(self._pool, self.name, some, target=target)
-            ]
-            tally.moved += sum(done) + sum(found)
-            tally.gone += found.count(False)
+            missed += self._take_part(target, part, tally)
+            if len(missed) >= _MOST_MISSED:
+                self._take_missed(target, missed, tally, stop)
+                missed = []
+            tally.report()
+        if missed:
+            self._take_missed(target, missed, tally, stop)
             tally.report()
         return tally.result()
+
+    def _take_part(self, target: str | None, part: Sequence[QueuedJob], tally: Tally) -> list[QueuedJob]:
+        """Take jobs, if possible in one step. Returns those that were not where they had been."""
+        missed = self._take_at_once(target, part, tally)
+        # Since each page was read, another number of jobs has left. One search tells how many.
+        pages = [list(jobs) for _, jobs in groupby(missed, key=attrgetter("_reading"))]
+        if len(pages) < 2:
+            return missed
+        left: list[QueuedJob] = []
+        while pages:
+            page = pages.pop(0)
+            still_missed = self._take_at_once(target, page, tally)
+            left += still_missed
+            if len(still_missed) == len(page):
+                # They all seem to be gone.
+                break
+        return left + [job for page in pages for job in page]
+
+    def _take_at_once(self, target: str | None, part: Sequence[QueuedJob], tally: Tally) -> list[QueuedJob]:
+        places = [(job.value, self._place_now(job)) for job in part]
+        done = queues.take_jobs(self._pool, self.name, places, target=target, most_steps=_STEPS_AT_ONCE)
+        tally.moved += sum(done)
+        self._taken += sum(done)
+        return [job for job, is_done in zip(part, done, strict=True) if not is_done]
+
+    def _place_now(self, job: QueuedJob) -> int:
+        """How many jobs run before a job, as far as this object knows."""
+        _, before = job.placed
+        if job._reading is None or job._reading.taken is None:
+            return before
+        return max(0, before - (self._taken - job._reading.taken))
+
+    def _take_missed(self, target: str | None, missed: Sequence[QueuedJob], tally: Tally, stop: Stop | None) -> None:
+        """
+        Take jobs that were not where they had been: they are gone, or further back, as when jobs of a dead worker came
+        back.
+        """
+        if len(missed) > _FEW_MISSED:
+            found = self._still_there(missed, stop)
+            if stop is not None and stop():
+                return
+            tally.gone += len(missed) - len(found)
+            missed = [job for part in slices_of(found, _FEW_MISSED) for job in self._take_part(target, part, tally)]
+        # Only a few at a time, because Redis now searches the whole queue for each.
+        size = max(1, min(_FEW_MISSED, _STEPS_AT_ONCE // (self.size + 1))) if missed else 1
+        for some in slices_of(missed, size):
+            if stop is not None and stop():
+                return
+            anywhere = [(job.value, -1) for job in some]
+            done = queues.take_jobs(self._pool, self.name, anywhere, target=target, most_steps=_STEPS_AT_ONCE)
+            tally.moved += sum(done)
+            tally.gone += done.count(False)
+
+    def _still_there(self, missed: Sequence[QueuedJob], stop: Stop | None) -> list[QueuedJob]:
+        """Those of many jobs that are still in the queue. One walk over it, because Redis needs one for each job."""
+        left = Counter(job.value for job in missed)
+        places = [before for _, before in (job.placed for job in missed)]
+        end = None if -1 in places else max(places) + 1 + _MOST_RETURNED
+        found = []
+        walk = islice(self._walk(oldest_first=True), end)
+        for job in search(walk, JobFilter(), _enqueued_at, looked_at=None, stop=stop):
+            if left[job.value] > 0:
+                left[job.value] -= 1
+                found.append(job)
+        return found
 
     def _next_page(
         self, seen: list[bytes], count: int, start: int, length: int, oldest_first: bool
@@ -419,9 +507,10 @@ class Queue(SizedOfRedis):
 
     def _find_again(self, seen: list[bytes], start: int, growth: int, oldest_first: bool) -> int:
         """The position at which to look for the jobs after *seen* once *seen* is gone; rather early than late."""
-        anchors = sorted({0, len(seen) // 2, len(seen) - 1})
-        places = queues.places(self._pool, self.name, [seen[i] for i in anchors], oldest_first=oldest_first)
-        for index, place in zip(anchors, places, strict=True):
+        for index in sorted({0, len(seen) // 2, len(seen) - 1}):
+            # From the tail, it cannot be further than it was, but for jobs that came back.
+            most = start + index + 1 + _MOST_RETURNED if oldest_first else 0
+            place = queues.place(self._pool, self.name, seen[index], oldest_first=oldest_first, most=most)
             if place is not None:
                 return max(0, place - index)
         if oldest_first:

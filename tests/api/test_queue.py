@@ -1,6 +1,7 @@
 """A queue is read page by page while workers and clients change it."""
 
 import json
+from contextlib import contextmanager
 
 import pytest
 
@@ -247,3 +248,121 @@ def test_an_operation_on_a_broken_queue_names_it_and_its_type(pool, redis_client
     assert redis_client.hgetall("queue:wrong") == {b"a": b"b"}
     assert redis_client.sismember("queues", "wrong")
     assert good.size == 0
+
+
+def test_a_reader_whose_page_was_taken_searches_no_further_than_it_was(pool, redis_client, payload, monkeypatch):
+    """A search through a million jobs holds Redis up for 70 ms, and workers may take each page."""
+    monkeypatch.setattr(queue_module, "_PAGE_JOBS", 5)
+    monkeypatch.setattr(queue_module, "_MOST_RETURNED", 10)
+    fill(redis_client, payload, 100)
+    jobs = reversed(Queue(pool=pool))
+    next(jobs)
+    redis_client.rpop("queue:default", 40)
+
+    with inner_commands(redis_client) as commands:
+        left = {job.jid for job in jobs}
+
+    assert left >= set(map(str, range(40, 100)))
+    searches = [words for words in commands if words[0] == "LPOS"]
+    assert searches
+    assert all(0 < int(words[-1]) <= 30 for words in searches)
+
+
+def test_jobs_that_someone_else_has_deleted_are_not_each_searched_for(pool, redis_client, payload, monkeypatch):
+    """Redis would walk over a million jobs for each; one walk in pages shows which are still there."""
+    monkeypatch.setattr(queue_module, "_STEPS_AT_ONCE", 10)
+    monkeypatch.setattr(queue_module, "_FEW_MISSED", 5)
+    fill(redis_client, payload, 100)
+    chosen = list(reversed(Queue(pool=pool)))[40:80]
+    redis_client.ltrim("queue:default", 30, -1)
+
+    with inner_commands(redis_client) as commands:
+        result = Queue(pool=pool).delete_many(chosen)
+
+    assert (result.moved, result.gone, redis_client.llen("queue:default")) == (30, 10, 40)
+    # In each of the few scripts, one is a check of rights.
+    assert sum(words[0] == "LPOS" for words in commands) < 10
+
+
+def test_many_jobs_behind_those_that_came_back_are_found(pool, redis_client, payload, monkeypatch):
+    """A dead worker had fetched a few of them."""
+    monkeypatch.setattr(queue_module, "_STEPS_AT_ONCE", 10)
+    monkeypatch.setattr(queue_module, "_FEW_MISSED", 5)
+    fill(redis_client, payload, 60)
+    chosen = list(reversed(Queue(pool=pool)))[20:40]
+    redis_client.rpush("queue:default", *[payload(f"back{n}") for n in range(15)])
+
+    result = Queue(pool=pool).move_to("low", chosen)
+
+    assert (result.moved, result.gone) == (20, 0)
+    assert redis_client.llen("queue:default") == 55
+
+
+def test_a_stop_leaves_jobs_that_would_have_to_be_searched_for(pool, redis_client, payload, monkeypatch):
+    """They are neither taken nor counted."""
+    monkeypatch.setattr(queue_module, "_FEW_MISSED", 5)
+    fill(redis_client, payload, 60)
+    chosen = list(reversed(Queue(pool=pool)))[20:40]
+    redis_client.rpush("queue:default", *[payload(f"back{n}") for n in range(45)])
+    calls = iter([False])
+
+    result = Queue(pool=pool).delete_many(chosen, stop=lambda: next(calls, True))
+
+    assert (result.moved, result.gone, redis_client.llen("queue:default")) == (0, 0, 105)
+
+
+def test_a_walk_that_deletes_knows_where_the_next_jobs_stand(pool, redis_client, payload, monkeypatch):
+    """Its own deletions shift them, and a search for one holds Redis up."""
+    monkeypatch.setattr(queue_module, "_PAGE_JOBS", 50)
+    fill(redis_client, payload, 600)
+    queue = Queue(pool=pool)
+
+    with inner_commands(redis_client) as commands:
+        result = queue.delete_many(job for job in reversed(queue) if int(job.jid) % 2)
+
+    assert result.moved == 300
+    scripts, searches = (sum(words[0] == name for words in commands) for name in ("LREM", "LPOS"))
+    # A check of rights is a search for the first job and an LREM on a set.
+    assert searches * 2 == scripts
+
+
+@pytest.mark.parametrize(("chosen", "is_from_head"), [(slice(0, 5), True), (slice(25, 30), False)])
+def test_what_was_taken_is_removed_from_the_nearer_end(pool, redis_client, payload, chosen, is_from_head):
+    """Redis looks at each job on the way."""
+    fill(redis_client, payload, 30)
+    queue = Queue(pool=pool)
+
+    with inner_commands(redis_client) as commands:
+        queue.delete_many(list(queue)[chosen])
+
+    [words] = [words for words in commands if words[:2] == ["LREM", "queue:default"]]
+    assert words[2] == ("5" if is_from_head else "-5")
+    assert redis_client.llen("queue:default") == 25
+
+
+def test_a_job_that_was_found_again_knows_its_place(pool, redis_client, payload, monkeypatch):
+    """So that deleting it takes no search through the queue."""
+    monkeypatch.setattr(queue_module, "_PAGE_JOBS", 10)
+    fill(redis_client, payload, 100)
+    job = Queue(pool=pool).page(1, after=60, oldest_first=True).jobs[0]
+    redis_client.rpop("queue:default", 40)
+
+    assert Queue(pool=pool).find_near(job.key, 60).placed == (job.value, 20)
+
+
+@contextmanager
+def inner_commands(client):
+    """The words of each command that Redis runs in the block, also in scripts."""
+    before = {name: client.config_get(name)[name] for name in ("slowlog-log-slower-than", "slowlog-max-len")}
+    client.config_set("slowlog-max-len", 10_000)
+    client.config_set("slowlog-log-slower-than", 0)
+    client.slowlog_reset()
+    found = []
+    try:
+        yield found
+    finally:
+        found += [
+            entry["command"].decode(errors="replace").split(" ") for entry in reversed(client.slowlog_get(10_000))
+        ]
+        for name, value in before.items():
+            client.config_set(name, value)

@@ -149,13 +149,19 @@ def page(pool: Pool, name: str, start: int, count: int, *, oldest_first: bool = 
     return jobs[::-1] if oldest_first else jobs, length
 
 
-def places(pool: Pool, name: str, jobs: Sequence[bytes], *, oldest_first: bool = False) -> list[int | None]:
-    """Each job's position, counted as in `page`; None if it is gone. Redis walks the list for each job."""
+def place(pool: Pool, name: str, job: bytes, *, oldest_first: bool = False, most: int = 0) -> int | None:
+    """
+    A job's position, counted as in `page`; None if it is not there. Redis walks the list.
+
+    Args:
+        most: Look at this many jobs; 0 for all.
+    """
     key = keys.queue(name)
     if not oldest_first:
-        return pool.batch([("LPOS", key, job) for job in jobs])
-    length, *found = transact(pool, [("LLEN", key), *(("LPOS", key, job, "RANK", -1) for job in jobs)])
-    return [None if place is None else length - 1 - place for place in found]
+        found: int | None = pool.command("LPOS", key, job, "MAXLEN", most)
+        return found
+    length, found = transact(pool, [("LLEN", key), ("LPOS", key, job, "RANK", -1, "MAXLEN", most)])
+    return None if found is None else length - 1 - found
 
 
 def move_tail(pool: Pool, name: str, target: str, count: int) -> int:
@@ -169,9 +175,15 @@ def move_tail(pool: Pool, name: str, target: str, count: int) -> int:
     return int(pool.run(lambda link: MOVE_TAIL.run(link, names, [count])))
 
 
-def take_jobs(pool: Pool, name: str, jobs: Sequence[PlacedJob], *, target: str | None) -> list[bool]:
+def take_jobs(
+    pool: Pool, name: str, jobs: Sequence[PlacedJob], *, target: str | None, most_steps: int = 1
+) -> list[bool]:
     """
     Remove chosen jobs from a queue, in one step: move them behind all jobs that wait in *target*, or delete them.
+
+    Args:
+        most_steps: One job that is not where it was is searched for in any case; further ones only as long as the
+            searches have walked over fewer jobs than this.
 
     Returns:
         For each job, True if it was found with at most the given number of jobs before it.
@@ -181,7 +193,7 @@ def take_jobs(pool: Pool, name: str, jobs: Sequence[PlacedJob], *, target: str |
             bytes.
     """
     names = [keys.queue(name), keys.QUEUES, *([] if target is None else [keys.queue(target)])]
-    arguments: list[Any] = [uuid.uuid4().hex]
+    arguments: list[Any] = [uuid.uuid4().hex, most_steps]
     for job, before in jobs:
         arguments += [job, before]
     done = pool.run(lambda link: TAKE_JOBS.run(link, names, arguments), idempotent=False)

@@ -43,8 +43,9 @@ from sidekiq_py.wire.payload import dump, parse_job, score_text, shown
 
 _FIRST_PAGE_JOBS = 200
 _SCAN_COUNT = 1000
-# Redis needs about a millisecond to search a thousand jobs.
+# Redis needs about a millisecond to search a thousand small jobs, and a hundred for a thousand of 10 kB.
 _SEARCHED_AT_ONCE = 3000
+_SAMPLE_JOBS = 5
 _SCORE = re.compile(r"[+-]?inf|-?\d{1,40}(?:\.\d{1,40})?(?:e[+-]?\d{1,3})?", re.ASCII)
 
 Place = tuple[bytes, bytes]
@@ -273,7 +274,7 @@ class JobSet(SizedOfRedis):
             found, report = self._between(wanted, latest_first, None), looked_at
         else:
             # Redis reports the progress itself.
-            found, report = self._scan(f"*{literal(wanted.text)}*", _SEARCHED_AT_ONCE, looked_at), None
+            found, report = self._scan(f"*{literal(wanted.text)}*", looked_at=looked_at), None
         return search(found, wanted, attrgetter("score"), looked_at=report, stop=stop)
 
     def page(
@@ -336,8 +337,7 @@ class JobSet(SizedOfRedis):
             raise TypeError(f"the jid is {jid!r}; give the job's id as a string")
         # Characters that JSON can escape in more than one way cannot be searched for as bytes; compare after parsing.
         pattern = f"*{literal(jid)}*" if jid.isascii() and jid.isprintable() and not set(jid) & set('"\\/') else None
-        entries = self._scan(pattern, _SCAN_COUNT if pattern is None else _SEARCHED_AT_ONCE)
-        return next((entry for entry in entries if entry.jid == jid), None)
+        return next((entry for entry in self._scan(pattern) if entry.jid == jid), None)
 
     def fetch(self, score: float | tuple[float, float], jid: str | None = None) -> list[SortedEntry]:
         """
@@ -505,7 +505,13 @@ class JobSet(SizedOfRedis):
             after = page[-1]
             size.adapt(member for member, _ in page)
 
-    def _scan(self, pattern: str | None, count: int, looked_at: Progress | None = None) -> Iterator[SortedEntry]:
+    def _scan(
+        self, pattern: str | None, count: int | None = None, looked_at: Progress | None = None
+    ) -> Iterator[SortedEntry]:
+        if count is None:
+            size = PageSize(_SEARCHED_AT_ONCE, most=_SEARCHED_AT_ONCE)
+            size.adapt(job_sets.ends(self._pool, self.name, _SAMPLE_JOBS))
+            count = size.jobs
         for member, score in scored_members(self._pool, self.name, pattern, count, looked_at):
             yield SortedEntry(self, member, score)
 

@@ -75,3 +75,25 @@ def test_any_score_can_be_the_place(pool, redis_client, score):
 
     assert len(set(walk(pool))) == 7
     assert walk(pool, between_pages=lambda page: redis_client.zrem(KEY, page[-1][0])) != []
+
+
+@pytest.mark.parametrize("downward", [True, False])
+def test_a_page_of_large_members_is_short(pool, redis_client, downward):
+    """Redis answers nobody else while it copies a page, and a reader keeps it in memory."""
+    redis_client.zadd(KEY, {f"job{n:02}" + "x" * 300_000: n for n in range(20)})
+    sizes = []
+
+    seen = walk(pool, downward=downward, count=200, between_pages=lambda page: sizes.append(len(page)))
+
+    assert max(sizes) == 5
+    assert sorted(seen) == redis_client.zrange(KEY, 0, -1)
+
+
+def test_a_page_of_small_members_before_large_ones_takes_few_commands(pool, redis_client):
+    """The size of the first few shows how many to read at once."""
+    redis_client.zadd(KEY, {f"job{n:04}": n for n in range(500)})
+    redis_client.config_resetstat()
+
+    assert len(job_sets.page(pool, KEY, 400, after=None, downward=False)) == 400
+
+    assert redis_client.info("commandstats")["cmdstat_zrange"]["calls"] == 2

@@ -1,8 +1,8 @@
 -- Reads the members of a sorted set that come after a position, whatever was added or removed since that position was read.
 --
 -- KEYS[1] zset
--- ARGV[1] "down": from the highest score; "up": from the lowest   ARGV[2] how many
--- ARGV[3] score of the last member seen, as Redis wrote it   ARGV[4] that member; both are absent at the start
+-- ARGV[1] "down": from the highest score; "up": from the lowest   ARGV[2] how many   ARGV[3] how many bytes, about
+-- ARGV[4] score of the last member seen, as Redis wrote it   ARGV[5] that member; both are absent at the start
 --
 -- Reply: member, score, member, score, ...
 --
@@ -42,6 +42,19 @@ local function first_unseen(score, place)
   return before + low
 end
 
-local start = 0
-if ARGV[3] then start = first_unseen(ARGV[3], ARGV[4]) end
-return redis.call(range, KEYS[1], start, start + tonumber(ARGV[2]) - 1, 'WITHSCORES')
+local place, most = 0, tonumber(ARGV[2])
+if ARGV[4] then place = first_unseen(ARGV[4], ARGV[5]) end
+
+-- The first few show how many fit: two hundred members of 5 MB held Redis up for a second.
+local reply, bytes, number, part = {}, 0, 0, 5
+repeat
+  local found = redis.call(range, KEYS[1], place + number, place + math.min(most, number + part) - 1, 'WITHSCORES')
+  for i = 1, #found, 2 do
+    reply[#reply + 1] = found[i]
+    reply[#reply + 1] = found[i + 1]
+    bytes = bytes + #found[i]
+    number = number + 1
+  end
+  part = math.floor((tonumber(ARGV[3]) - bytes) * number / math.max(1, bytes))
+until #found == 0 or number >= most or part < 1
+return reply

@@ -17,6 +17,8 @@ from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits, add_to_dead
 PAGE_MEMBERS = Script("page_members")
 RESCHEDULE = Script("reschedule")
 
+_PAGE_BYTES = 1_000_000
+
 ScoredMember = tuple[bytes, bytes]
 """A member and its score, as Redis writes it."""
 
@@ -33,13 +35,14 @@ def size_between(pool: Pool, key: str, low: str, high: str) -> int:
 
 def page(pool: Pool, key: str, count: int, *, after: ScoredMember | None, downward: bool) -> list[ScoredMember]:
     """
-    The next *count* members after a position, whatever was added or removed since it was read.
+    The next members after a position, whatever was added or removed since it was read: *count* of them, or fewer if
+    they are large, but at least one if there is one.
 
     Args:
         after: The last member seen and its score; None to start.
         downward: True to go from the highest score to the lowest.
     """
-    arguments: list[Any] = ["down" if downward else "up", count]
+    arguments: list[Any] = ["down" if downward else "up", count, _PAGE_BYTES]
     if after is not None:
         arguments += [after[1], after[0]]
     return pairs(pool.run(lambda link: PAGE_MEMBERS.run(link, [key], arguments)))
@@ -50,6 +53,12 @@ def at_rank(pool: Pool, key: str, start: int, count: int, *, downward: bool) -> 
     read = "ZREVRANGE" if downward else "ZRANGE"
     flat, length = pool.batch([(read, key, start, start + count - 1, "WITHSCORES"), ("ZCARD", key)])
     return pairs(flat), length
+
+
+def ends(pool: Pool, key: str, count: int) -> list[bytes]:
+    """The members with the lowest and with the highest scores, *count* of each; in a small set some come twice."""
+    lowest, highest = pool.batch([("ZRANGE", key, 0, count - 1), ("ZRANGE", key, -count, -1)])
+    return [*lowest, *highest]
 
 
 def pages_at(pool: Pool, key: str, scores: Sequence[str], start: int, count: int) -> list[list[ScoredMember]]:

@@ -19,6 +19,7 @@ from sidekiq_py.client.sync_client import Client, of_pool
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.slices import slices_of
+from sidekiq_py.redis_access.job_path.promote import SLICE_BYTES
 from sidekiq_py.redis_access.reads import in_flight_counts, queues
 from sidekiq_py.redis_access.reads.queues import PlacedJob
 
@@ -389,10 +390,12 @@ class Queue(SizedOfRedis):
 
     def _move_all(self, target: str, parts: Iterable[list[None]], tally: Tally) -> BulkResult:
         for part in parts:
-            moved = queues.move_tail(self._pool, self.name, target, len(part))
-            tally.moved += moved
+            left = len(part)
+            while left and (moved := queues.move_tail(self._pool, self.name, target, left)):
+                left -= moved
+                tally.moved += moved
             tally.report()
-            if moved < len(part):
+            if left:
                 break
         return tally.result()
 
@@ -420,8 +423,8 @@ class Queue(SizedOfRedis):
         return tally.result()
 
     def _take_part(self, target: str | None, part: Sequence[QueuedJob], tally: Tally) -> list[QueuedJob]:
-        """Take jobs, if possible in one step. Returns those that were not where they had been."""
-        missed = self._take_at_once(target, part, tally)
+        """Take jobs. Returns those that were not where they had been."""
+        missed = self._take_placed(target, part, tally)
         # Since each page was read, another number of jobs has left. One search tells how many.
         pages = [list(jobs) for _, jobs in groupby(missed, key=attrgetter("_reading"))]
         if len(pages) < 2:
@@ -429,19 +432,24 @@ class Queue(SizedOfRedis):
         left: list[QueuedJob] = []
         while pages:
             page = pages.pop(0)
-            still_missed = self._take_at_once(target, page, tally)
+            still_missed = self._take_placed(target, page, tally)
             left += still_missed
             if len(still_missed) == len(page):
                 # They all seem to be gone.
                 break
         return left + [job for page in pages for job in page]
 
-    def _take_at_once(self, target: str | None, part: Sequence[QueuedJob], tally: Tally) -> list[QueuedJob]:
-        places = [(job.value, self._place_now(job)) for job in part]
-        done = queues.take_jobs(self._pool, self.name, places, target=target, most_steps=_STEPS_AT_ONCE)
-        tally.moved += sum(done)
-        self._taken += sum(done)
-        return [job for job, is_done in zip(part, done, strict=True) if not is_done]
+    def _take_placed(self, target: str | None, part: Sequence[QueuedJob], tally: Tally) -> list[QueuedJob]:
+        missed: list[QueuedJob] = []
+        # A script holds Redis up while it runs, so large jobs are split over several.
+        size = SLICE_BYTES // max((len(job.value) for job in part), default=1)
+        for some in slices_of(part, max(1, size)):
+            places = [(job.value, self._place_now(job)) for job in some]
+            done = queues.take_jobs(self._pool, self.name, places, target=target, most_steps=_STEPS_AT_ONCE)
+            tally.moved += sum(done)
+            self._taken += sum(done)
+            missed += [job for job, is_done in zip(some, done, strict=True) if not is_done]
+        return missed
 
     def _place_now(self, job: QueuedJob) -> int:
         """How many jobs run before a job, as far as this object knows."""

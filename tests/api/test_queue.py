@@ -350,6 +350,21 @@ def test_a_job_that_was_found_again_knows_its_place(pool, redis_client, payload,
     assert Queue(pool=pool).find_near(job.key, 60).placed == (job.value, 20)
 
 
+@pytest.mark.parametrize("is_chosen", [True, False])
+def test_large_jobs_are_moved_a_few_at_a_time(pool, redis_client, payload, is_chosen):
+    """A script that moves a hundred jobs of 5 MB holds Redis up for a second."""
+    large = [payload(str(n), args=["x" * 1_500_000]) for n in range(9)]
+    redis_client.lpush("queue:default", *large)
+    queue = Queue(pool=pool)
+    redis_client.config_resetstat()
+
+    result = queue.move_to("low", reversed(queue) if is_chosen else None)
+
+    assert (result.moved, redis_client.lrange("queue:low", 0, -1)) == (9, large[::-1])
+    stats = redis_client.info("commandstats")
+    assert sum(stats[name]["calls"] for name in ("cmdstat_evalsha", "cmdstat_eval") if name in stats) >= 3
+
+
 @contextmanager
 def inner_commands(client):
     """The words of each command that Redis runs in the block, also in scripts."""

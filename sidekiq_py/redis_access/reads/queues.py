@@ -20,6 +20,7 @@ from sidekiq_py.redis_access.connection.replies import readable, well_typed
 from sidekiq_py.redis_access.connection.scripts import Script
 from sidekiq_py.redis_access.connection.transaction import transact
 from sidekiq_py.redis_access.job_path import settle_script
+from sidekiq_py.redis_access.job_path.promote import SLICE_BYTES
 from sidekiq_py.redis_access.job_path.settle_script import Effect
 from sidekiq_py.wire import keys
 
@@ -166,13 +167,15 @@ def place(pool: Pool, name: str, job: bytes, *, oldest_first: bool = False, most
 
 def move_tail(pool: Pool, name: str, target: str, count: int) -> int:
     """
-    Move up to *count* jobs behind all jobs that wait in *target*, in one step. The jobs that run next are moved first.
+    Move up to *count* jobs behind all jobs that wait in *target*, in one step: fewer if they are large. The jobs that
+    run next are moved first.
 
     Returns:
-        How many were moved. After a lost reply it runs once more, and jobs that the first run moved are not counted.
+        How many were moved; 0 if there are none. After a lost reply it runs once more, and jobs that the first run
+        moved are not counted.
     """
     names = [keys.queue(name), keys.queue(target), keys.QUEUES]
-    return int(pool.run(lambda link: MOVE_TAIL.run(link, names, [count])))
+    return int(pool.run(lambda link: MOVE_TAIL.run(link, names, [count, SLICE_BYTES])))
 
 
 def take_jobs(

@@ -4,8 +4,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby, islice, repeat
-from operator import attrgetter
+from itertools import islice, repeat
 from typing import Any, Self
 
 from sidekiq_py.api.arguments import count_of
@@ -18,7 +17,6 @@ from sidekiq_py.api.source import SizedOfRedis, pool_for
 from sidekiq_py.client.sync_client import Client, of_pool
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.connection.slices import slices_of
 from sidekiq_py.redis_access.job_path.promote import SLICE_BYTES
 from sidekiq_py.redis_access.reads import in_flight_counts, queues
 from sidekiq_py.redis_access.reads.queues import PlacedJob
@@ -26,26 +24,6 @@ from sidekiq_py.redis_access.reads.queues import PlacedJob
 _PAGE_JOBS = 200
 _MOST_PAGE_JOBS = 1000
 _NEAR_PAGES = 25
-# This many steps over the jobs of a queue keep Redis busy for some milliseconds.
-_STEPS_AT_ONCE = 100_000
-# Jobs that are not where they were: up to so many are searched for one by one, and that many are kept in memory.
-_FEW_MISSED = 100
-_MOST_MISSED = 10_000
-# That many jobs may have come back in front of those that are searched for.
-_MOST_RETURNED = 10_000
-
-
-@dataclass(eq=False, frozen=True, slots=True)
-class _Reading:
-    """
-    A page that a walk has read. Whatever leaves the queue afterwards shifts all its jobs alike.
-
-    Args:
-        taken: How many jobs the same `Queue` had taken before. None for a page on the way to the tail: jobs that are
-            taken on the way do not shift it.
-    """
-
-    taken: int | None
 
 
 class QueuedJob(JobRecord):
@@ -57,27 +35,27 @@ class QueuedJob(JobRecord):
         queue: The queue's name.
         pool: Connections to its Redis.
         before: The number of jobs that would run before it when it was read; -1 if unknown.
-        reading: The page that it was read with, if that was a walk.
+        left: How many of the jobs before it had left the queue by then, since the iteration that yields it began.
     """
 
-    def __init__(self, value: bytes, queue: str, pool: Pool, before: int = -1, reading: _Reading | None = None) -> None:
+    def __init__(self, value: bytes, queue: str, pool: Pool, before: int = -1, left: int = 0) -> None:
         super().__init__(value, queue)
         self._pool = pool
         self._queue_name = queue
         self._before = before
-        self._reading = reading
+        self._left = left
 
     @property
     def placed(self) -> PlacedJob:
         """
         Its bytes and approximate position; without a position, finding it in a long queue takes Redis milliseconds.
         """
-        return self.value, self._before
+        return PlacedJob(self.value, self._before, self._left)
 
     @property
     def key(self) -> str:
         """The digest of its bytes, fit for a URL. Jobs with equal bytes have the same key."""
-        return hashlib.sha256(self.value).hexdigest()[:20]
+        return _digest(self.value).hex()[:20]
 
     def delete(self) -> bool:
         """Remove it from its queue. Returns False if it is no longer there: it was fetched by a worker, or deleted."""
@@ -132,7 +110,6 @@ class Queue(SizedOfRedis):
             raise TypeError(f"the queue is {name!r}; give its name as a string")
         super().__init__(pool=pool, client=client)
         self.name = name
-        self._taken = 0
 
     @classmethod
     def all(cls, *, pool: Any = None, client: Client | None = None) -> list[Self]:
@@ -162,14 +139,18 @@ class Queue(SizedOfRedis):
     def _walk(self, *, oldest_first: bool) -> Iterator[QueuedJob]:
         seen: list[bytes] = []
         start = length = 0
+        # How many jobs have left the tail since the walk began shows in the position of each page.
+        expected, left, step = None, 0, 1 if oldest_first else -1
         # Each page is read with the one before it.
         size = PageSize(_PAGE_JOBS, most=_MOST_PAGE_JOBS)
         while True:
             fresh, start, length, is_end = self._next_page(seen, size.jobs, start, length, oldest_first)
-            reading = _Reading(self._taken if oldest_first else None)
-            for place, job in enumerate(fresh, start):
-                before = place if oldest_first else length - 1 - place
-                yield QueuedJob(job, self.name, self._pool, before, reading)
+            if fresh:
+                before = start if oldest_first else length - 1 - start
+                left += 0 if expected is None else expected - before
+                for number, job in enumerate(fresh):
+                    yield QueuedJob(job, self.name, self._pool, before + step * number, left)
+                expected = before + step * len(fresh)
             if is_end:
                 return
             seen = fresh or seen
@@ -352,7 +333,7 @@ class Queue(SizedOfRedis):
             per_second: The most jobs per second; None for no limit.
             stop: Called between round trips; if it returns True, the remaining jobs stay.
         """
-        return self._take(None, slices(each_of(QueuedJob, jobs), per_second, stop), Tally(progress), stop)
+        return self._take(None, each_of(QueuedJob, jobs), Tally(progress), per_second, stop)
 
     def move_to(
         self,
@@ -386,7 +367,7 @@ class Queue(SizedOfRedis):
         if jobs is None:
             # As many as there are now, so that it ends even when two people move jobs back and forth at once.
             return self._move_all(target, slices(repeat(None, self.size), per_second, stop), Tally(progress))
-        return self._take(target, slices(each_of(QueuedJob, jobs), per_second, stop), Tally(progress), stop)
+        return self._take(target, each_of(QueuedJob, jobs), Tally(progress), per_second, stop)
 
     def _move_all(self, target: str, parts: Iterable[list[None]], tally: Tally) -> BulkResult:
         for part in parts:
@@ -400,97 +381,62 @@ class Queue(SizedOfRedis):
         return tally.result()
 
     def _take(
-        self, target: str | None, parts: Iterable[list[QueuedJob]], tally: Tally, stop: Stop | None
+        self, target: str | None, jobs: Iterator[QueuedJob], tally: Tally, per_second: float | None, stop: Stop | None
     ) -> BulkResult:
-        missed: list[QueuedJob] = []
-        for taken in parts:
-            handled = [job for job in taken if target is None and is_handled(job)]
+        missed = self._take_where_they_were(target, slices(jobs, per_second, stop), tally)
+        while missed and not (stop is not None and stop()):
+            # One walk finds them all. Redis would need one for each.
+            still_there = self._still_there(missed, tally, stop)
+            missed = self._take_where_they_were(target, slices(still_there, per_second, stop), tally)
+        return tally.result()
+
+    def _take_where_they_were(
+        self, target: str | None, parts: Iterable[list[QueuedJob]], tally: Tally
+    ) -> list[tuple[bytes, int]]:
+        """
+        Take jobs. Returns a digest and the position of each one that was neither where it had been nor searched for.
+        """
+        missed: list[tuple[bytes, int]] = []
+        left, taken = 0, list[PlacedJob]()
+        for part in parts:
+            handled = [job for job in part if target is None and is_handled(job)]
             for job in handled:
                 # Each in a script of its own, with the commands that extensions add.
                 was_there = job.delete()
-                self._taken += was_there
                 tally.moved += was_there
                 tally.gone += not was_there
-            part = [job for job in taken if job not in handled] if handled else taken
-            missed += self._take_part(target, part, tally)
-            if len(missed) >= _MOST_MISSED:
-                self._take_missed(target, missed, tally, stop)
-                missed = []
+                taken += [job.placed] * was_there
+            for some in _fitting([job.placed for job in part if job not in handled]):
+                # So have those that were just taken, if they were nearer to the tail.
+                left += sum(job.first_position < some[0].first_position for job in taken)
+                done, left = queues.take_jobs(self._pool, self.name, some, target=target, left=left)
+                taken = [job for job, is_done in zip(some, done, strict=True) if is_done]
+                tally.moved += len(taken)
+                tally.gone += done.count(False)
+                missed += [
+                    (_digest(job.value), job.before) for job, is_done in zip(some, done, strict=True) if is_done is None
+                ]
             tally.report()
-        if missed:
-            self._take_missed(target, missed, tally, stop)
-            tally.report()
-        return tally.result()
-
-    def _take_part(self, target: str | None, part: Sequence[QueuedJob], tally: Tally) -> list[QueuedJob]:
-        """Take jobs. Returns those that were not where they had been."""
-        missed = self._take_placed(target, part, tally)
-        # Since each page was read, another number of jobs has left. One search tells how many.
-        pages = [list(jobs) for _, jobs in groupby(missed, key=attrgetter("_reading"))]
-        if len(pages) < 2:
-            return missed
-        left: list[QueuedJob] = []
-        while pages:
-            page = pages.pop(0)
-            still_missed = self._take_placed(target, page, tally)
-            left += still_missed
-            if len(still_missed) == len(page):
-                # They all seem to be gone.
-                break
-        return left + [job for page in pages for job in page]
-
-    def _take_placed(self, target: str | None, part: Sequence[QueuedJob], tally: Tally) -> list[QueuedJob]:
-        missed: list[QueuedJob] = []
-        # A script holds Redis up while it runs, so large jobs are split over several.
-        size = SLICE_BYTES // max((len(job.value) for job in part), default=1)
-        for some in slices_of(part, max(1, size)):
-            places = [(job.value, self._place_now(job)) for job in some]
-            done = queues.take_jobs(self._pool, self.name, places, target=target, most_steps=_STEPS_AT_ONCE)
-            tally.moved += sum(done)
-            self._taken += sum(done)
-            missed += [job for job, is_done in zip(some, done, strict=True) if not is_done]
         return missed
 
-    def _place_now(self, job: QueuedJob) -> int:
-        """How many jobs run before a job, as far as this object knows."""
-        _, before = job.placed
-        if job._reading is None or job._reading.taken is None:
-            return before
-        return max(0, before - (self._taken - job._reading.taken))
-
-    def _take_missed(self, target: str | None, missed: Sequence[QueuedJob], tally: Tally, stop: Stop | None) -> None:
-        """
-        Take jobs that were not where they had been: they are gone, or further back, as when jobs of a dead worker came
-        back.
-        """
-        if len(missed) > _FEW_MISSED:
-            found = self._still_there(missed, stop)
-            if stop is not None and stop():
+    def _still_there(self, missed: Sequence[tuple[bytes, int]], tally: Tally, stop: Stop | None) -> Iterator[QueuedJob]:
+        """Those that are still in the queue, next to run first. The others are counted."""
+        left = Counter(digest for digest, _ in missed)
+        number_left = len(missed)
+        places = [before for _, before in missed]
+        end = None if min(places) < 0 else max(places) + 1 + queues.MOST_RETURNED
+        for number, job in enumerate(islice(self._walk(oldest_first=True), end)):
+            if number % _PAGE_JOBS == 0 and stop is not None and stop():
                 return
-            tally.gone += len(missed) - len(found)
-            missed = [job for part in slices_of(found, _FEW_MISSED) for job in self._take_part(target, part, tally)]
-        # Only a few at a time, because Redis now searches the whole queue for each.
-        size = max(1, min(_FEW_MISSED, _STEPS_AT_ONCE // (self.size + 1))) if missed else 1
-        for some in slices_of(missed, size):
-            if stop is not None and stop():
+            digest = _digest(job.value)
+            if left[digest] > 0:
+                left[digest] -= 1
+                number_left -= 1
+                yield job
+            if not number_left:
                 return
-            anywhere = [(job.value, -1) for job in some]
-            done = queues.take_jobs(self._pool, self.name, anywhere, target=target, most_steps=_STEPS_AT_ONCE)
-            tally.moved += sum(done)
-            tally.gone += done.count(False)
-
-    def _still_there(self, missed: Sequence[QueuedJob], stop: Stop | None) -> list[QueuedJob]:
-        """Those of many jobs that are still in the queue. One walk over it, because Redis needs one for each job."""
-        left = Counter(job.value for job in missed)
-        places = [before for _, before in (job.placed for job in missed)]
-        end = None if -1 in places else max(places) + 1 + _MOST_RETURNED
-        found = []
-        walk = islice(self._walk(oldest_first=True), end)
-        for job in search(walk, JobFilter(), _enqueued_at, looked_at=None, stop=stop):
-            if left[job.value] > 0:
-                left[job.value] -= 1
-                found.append(job)
-        return found
+        tally.gone += number_left
+        tally.report()
 
     def _next_page(
         self, seen: list[bytes], count: int, start: int, length: int, oldest_first: bool
@@ -517,7 +463,7 @@ class Queue(SizedOfRedis):
         """The position at which to look for the jobs after *seen* once *seen* is gone; rather early than late."""
         for index in sorted({0, len(seen) // 2, len(seen) - 1}):
             # From the tail, it cannot be further than it was, but for jobs that came back.
-            most = start + index + 1 + _MOST_RETURNED if oldest_first else 0
+            most = start + index + 1 + queues.MOST_RETURNED if oldest_first else 0
             place = queues.place(self._pool, self.name, seen[index], oldest_first=oldest_first, most=most)
             if place is not None:
                 return max(0, place - index)
@@ -550,3 +496,21 @@ def _overlap(seen: Sequence[bytes], window: Sequence[bytes]) -> tuple[int | None
             first = index if first is None else first
             after = index + 1
     return first, after
+
+
+def _digest(job: bytes) -> bytes:
+    return hashlib.sha256(job).digest()
+
+
+def _fitting(jobs: Iterable[PlacedJob]) -> Iterator[list[PlacedJob]]:
+    """The jobs in parts, because a script that takes many large ones would hold Redis up."""
+    part: list[PlacedJob] = []
+    size = 0
+    for job in jobs:
+        size += len(job.value)
+        if part and size > SLICE_BYTES:
+            yield part
+            part, size = [], len(job.value)
+        part.append(job)
+    if part:
+        yield part

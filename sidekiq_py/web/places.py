@@ -214,7 +214,7 @@ class QueuePlace:
             page = self._queue.page(min(page_size.jobs, end - place), after=place, oldest_first=not latest_first)
             is_end, size = page.next is None, page.size
             for job in page.jobs:
-                _, stood = job.placed
+                stood = job.placed.before
                 place += 1
                 if wanted.fits(job, _enqueued_at(job), self._redaction):
                     rows.append((f"{job.key}-{max(0, stood)}", job))

@@ -8,6 +8,8 @@ import pytest
 from sidekiq_py.api import Queue
 from sidekiq_py.api import queue as queue_module
 from sidekiq_py.errors import RedisReplyError
+from sidekiq_py.redis_access.reads import queues
+from sidekiq_py.redis_access.reads.queues import PlacedJob
 
 
 def fill(redis_client, payload, count, queue="default"):
@@ -253,7 +255,7 @@ def test_an_operation_on_a_broken_queue_names_it_and_its_type(pool, redis_client
 def test_a_reader_whose_page_was_taken_searches_no_further_than_it_was(pool, redis_client, payload, monkeypatch):
     """A search through a million jobs holds Redis up for 70 ms, and workers may take each page."""
     monkeypatch.setattr(queue_module, "_PAGE_JOBS", 5)
-    monkeypatch.setattr(queue_module, "_MOST_RETURNED", 10)
+    monkeypatch.setattr(queues, "MOST_RETURNED", 10)
     fill(redis_client, payload, 100)
     jobs = reversed(Queue(pool=pool))
     next(jobs)
@@ -270,8 +272,7 @@ def test_a_reader_whose_page_was_taken_searches_no_further_than_it_was(pool, red
 
 def test_jobs_that_someone_else_has_deleted_are_not_each_searched_for(pool, redis_client, payload, monkeypatch):
     """Redis would walk over a million jobs for each; one walk in pages shows which are still there."""
-    monkeypatch.setattr(queue_module, "_STEPS_AT_ONCE", 10)
-    monkeypatch.setattr(queue_module, "_FEW_MISSED", 5)
+    monkeypatch.setattr(queues, "_SEARCH_STEPS", 10)
     fill(redis_client, payload, 100)
     chosen = list(reversed(Queue(pool=pool)))[40:80]
     redis_client.ltrim("queue:default", 30, -1)
@@ -286,8 +287,7 @@ def test_jobs_that_someone_else_has_deleted_are_not_each_searched_for(pool, redi
 
 def test_many_jobs_behind_those_that_came_back_are_found(pool, redis_client, payload, monkeypatch):
     """A dead worker had fetched a few of them."""
-    monkeypatch.setattr(queue_module, "_STEPS_AT_ONCE", 10)
-    monkeypatch.setattr(queue_module, "_FEW_MISSED", 5)
+    monkeypatch.setattr(queues, "_SEARCH_STEPS", 10)
     fill(redis_client, payload, 60)
     chosen = list(reversed(Queue(pool=pool)))[20:40]
     redis_client.rpush("queue:default", *[payload(f"back{n}") for n in range(15)])
@@ -298,17 +298,18 @@ def test_many_jobs_behind_those_that_came_back_are_found(pool, redis_client, pay
     assert redis_client.llen("queue:default") == 55
 
 
-def test_a_stop_leaves_jobs_that_would_have_to_be_searched_for(pool, redis_client, payload, monkeypatch):
+@pytest.mark.parametrize("calls", [1, 2, 3])
+def test_a_stop_leaves_jobs_that_would_have_to_be_searched_for(pool, redis_client, payload, monkeypatch, calls):
     """They are neither taken nor counted."""
-    monkeypatch.setattr(queue_module, "_FEW_MISSED", 5)
+    monkeypatch.setattr(queues, "_SEARCH_STEPS", 1)
     fill(redis_client, payload, 60)
     chosen = list(reversed(Queue(pool=pool)))[20:40]
-    redis_client.rpush("queue:default", *[payload(f"back{n}") for n in range(45)])
-    calls = iter([False])
+    chosen[0].delete()
+    answers = iter([False] * calls)
 
-    result = Queue(pool=pool).delete_many(chosen, stop=lambda: next(calls, True))
+    result = Queue(pool=pool).delete_many(chosen, stop=lambda: next(answers, True))
 
-    assert (result.moved, result.gone, redis_client.llen("queue:default")) == (0, 0, 105)
+    assert (result.moved, result.gone, redis_client.llen("queue:default")) == (0, 1, 59)
 
 
 def test_a_walk_that_deletes_knows_where_the_next_jobs_stand(pool, redis_client, payload, monkeypatch):
@@ -324,6 +325,71 @@ def test_a_walk_that_deletes_knows_where_the_next_jobs_stand(pool, redis_client,
     scripts, searches = (sum(words[0] == name for words in commands) for name in ("LREM", "LPOS"))
     # A check of rights is a search for the first job and an LREM on a set.
     assert searches * 2 == scripts
+
+
+def test_jobs_that_workers_fetch_meanwhile_cost_one_search_a_script(pool, redis_client, payload, monkeypatch):
+    """Each page is read at another time, and a search for each of them holds Redis up."""
+    monkeypatch.setattr(queues, "_SEARCH_STEPS", 10)
+    fill(redis_client, payload, 3000)
+    queue = Queue(pool=pool)
+
+    def chosen():
+        for job in reversed(queue):
+            if int(job.jid) > 1000 and int(job.jid) % 10 == 1:
+                yield job
+            if int(job.jid) % 100 == 99:
+                redis_client.rpop("queue:default", 3)
+
+    with inner_commands(redis_client) as commands:
+        result = queue.delete_many(chosen())
+
+    assert (result.moved, result.gone) == (200, 0)
+    # One in each script is a check of rights.
+    assert sum(words[0] == "LPOS" for words in commands) == 4
+
+
+def test_some_of_the_chosen_jobs_are_gone(pool, redis_client, payload, monkeypatch):
+    """Someone else deleted them: the others are not where they were, and each by another number of places."""
+    monkeypatch.setattr(queues, "_SEARCH_STEPS", 10)
+    fill(redis_client, payload, 100)
+    chosen = list(reversed(Queue(pool=pool)))[40:80]
+    for job in chosen[::2]:
+        job.delete()
+
+    with inner_commands(redis_client) as commands:
+        result = Queue(pool=pool).move_to("low", chosen)
+
+    assert (result.moved, result.gone) == (20, 20)
+    assert redis_client.lrange("queue:low", 0, -1) == [job.value for job in chosen[:0:-2]]
+    assert sum(words[0] == "LPOS" for words in commands) < 10
+
+
+def test_few_large_jobs_are_read_by_mistake(pool, redis_client, payload, monkeypatch):
+    """Redis copies what is where a job should be; a hundred jobs of 5 MB hold it up for a second."""
+    monkeypatch.setattr(queues, "SLICE_BYTES", 1000)
+    redis_client.lpush("queue:default", *[payload(str(n), args=["x" * 500 * (n % 2)]) for n in range(100)])
+    chosen = list(reversed(Queue(pool=pool)))[::2]
+    for job in chosen:
+        job.delete()
+
+    with inner_commands(redis_client) as commands:
+        result = Queue(pool=pool).delete_many(chosen)
+
+    assert (result.moved, result.gone) == (0, 50)
+    # One of them is a check of rights.
+    assert sum(words[0] == "LINDEX" for words in commands) < 5
+
+
+def test_one_large_job_among_small_ones_takes_a_script_of_its_own(pool, redis_client, payload):
+    """Each script walks over the queue to delete what it took."""
+    redis_client.lpush("queue:default", *[payload(str(n), args=["x" * (n == 40) * 5_000_000]) for n in range(80)])
+    queue = Queue(pool=pool)
+
+    with inner_commands(redis_client) as commands:
+        assert queue.delete_many(list(queue)).moved == 80
+
+    # Each deletes what it took from one end.
+    assert sum(words[:2] == ["LREM", "queue:default"] for words in commands) == 3
 
 
 @pytest.mark.parametrize(("chosen", "is_from_head"), [(slice(0, 5), True), (slice(25, 30), False)])
@@ -347,7 +413,7 @@ def test_a_job_that_was_found_again_knows_its_place(pool, redis_client, payload,
     job = Queue(pool=pool).page(1, after=60, oldest_first=True).jobs[0]
     redis_client.rpop("queue:default", 40)
 
-    assert Queue(pool=pool).find_near(job.key, 60).placed == (job.value, 20)
+    assert Queue(pool=pool).find_near(job.key, 60).placed == PlacedJob(job.value, 20)
 
 
 @pytest.mark.parametrize("is_chosen", [True, False])

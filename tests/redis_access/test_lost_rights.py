@@ -18,6 +18,7 @@ from sidekiq_py.redis_access.job_path.promote import Move
 from sidekiq_py.redis_access.job_path.recover import Entry, Fate
 from sidekiq_py.redis_access.job_path.settle_script import Effect
 from sidekiq_py.redis_access.reads import job_sets, queues
+from sidekiq_py.redis_access.reads.queues import PlacedJob
 from tests.engine.fetch.in_flight_jobs import ABOUT, OWNER, claim, fetch
 from tests.support.redis_server import RedisServer
 
@@ -119,7 +120,7 @@ SCENARIOS: dict[str, tuple[Script, Callable[[redis.Redis], Any], Callable[[Pool,
     "move a chosen job": (
         queues.TAKE_JOBS,
         in_queue,
-        lambda pool, _: queues.take_jobs(pool, "default", [(JOB, 0)], target="other"),
+        lambda pool, _: queues.take_jobs(pool, "default", [PlacedJob(JOB, 0)], target="other"),
     ),
     "promote to a queue": (promote.PROMOTE, in_schedule, moved("queue")),
     "promote to dead": (promote.PROMOTE, in_schedule, moved("dead")),

@@ -1,32 +1,43 @@
 -- Moves chosen jobs from one queue behind all jobs of another queue, or deletes them. Each job is taken only if it is still there.
 --
 -- KEYS[1] list  from   KEYS[2] set  the names of all queues   KEYS[3] list  to; absent to delete
--- ARGV[1] a text that is not a job and is in no queue   ARGV[2] how many steps over jobs the searches may take
--- ARGV[3..] for each job: its bytes; how many jobs run before it at most, "-1" if that is unknown
+-- ARGV[1] a text that is not a job and is in no queue   ARGV[2] how many jobs have left the tail by now, as far as is known
+-- ARGV[3] how many may have come back   ARGV[4] how many steps over jobs the searches may take
+-- ARGV[5] how many bytes of other jobs may be read by mistake
+-- ARGV[6..] for each job: its bytes; how many jobs would run before it when it was read, "-1" if that is unknown; how many had
+-- left the tail by then
 --
--- Reply: for each job 1 (taken) or 0 (not found, or further from the tail than given); or the error that refused a push.
+-- Reply: how many jobs have left the tail by now; for each job 1 (taken), 0 (gone), or -1 (not where it should be, and not
+-- searched for); or the error that refused a push.
 --
--- A search for one job among a million takes Redis some 70 ms. So each job is looked up where it was when it was read, minus the
--- jobs that have left the tail since. The first that is not there is searched for, which tells how many have left. Others are
--- only searched for while there are steps left: a hundred jobs that someone else has deleted held Redis up for seconds. The
--- positions of the others must not shift meanwhile, so the text replaces each job that is taken, and one LREM removes all these
--- texts at the end.
+-- A search for one job among a million takes Redis up to 70 ms. So each job is looked up where it should be by now. The first
+-- that is not there is searched for, which tells how many jobs have left. Others are only searched for while there are steps
+-- left: a hundred jobs that someone else had deleted held Redis up for seconds. The positions of the others must not shift
+-- meanwhile, so the text replaces each job that is taken, and one LREM removes all these texts at the end.
 
-local GONE = ARGV[1]
-local drift, steps_left = 0, tonumber(ARGV[2])
+local PLACEHOLDER, MOST_RETURNED = ARGV[1], tonumber(ARGV[3])
+local TAKEN, GONE, MISSED = 1, 0, -1
+local left, steps_left, bytes_left = tonumber(ARGV[2]), tonumber(ARGV[4]), tonumber(ARGV[5])
 
--- The job's position, counted from the tail as a negative number, as Redis counts it; nil if the job is not there.
-local function place_of(job, before)
-  if before >= 0 then
-    local guess = -1 - math.max(0, before - drift)
-    if redis.call('LINDEX', KEYS[1], guess) == job then return guess end
+-- The job's position, counted from the tail as a negative number, as Redis counts it; or nil, and why.
+local function place_of(job, before, left_then)
+  local is_known, length = before >= 0, redis.call('LLEN', KEYS[1])
+  if is_known and bytes_left > 0 then
+    local guess = -1 - math.max(0, before + left_then - left)
+    local there = redis.call('LINDEX', KEYS[1], guess)
+    if there == job then return guess end
+    bytes_left = bytes_left - (there and #there or 0)
   end
-  if steps_left <= 0 then return nil end
-  steps_left = steps_left - (before < 0 and redis.call('LLEN', KEYS[1]) or before + 1)
-  local found = redis.call('LPOS', KEYS[1], job, 'RANK', -1, 'MAXLEN', before + 1)
-  if not found then return nil end
-  local place = found - redis.call('LLEN', KEYS[1])
-  if before >= 0 then drift = before + 1 + place end
+  if steps_left <= 0 then return nil, MISSED end
+  local most = is_known and math.min(length, before + 1 + MOST_RETURNED) or length
+  local found = redis.call('LPOS', KEYS[1], job, 'RANK', -1, 'MAXLEN', most)
+  if not found then
+    steps_left = steps_left - most
+    return nil, GONE
+  end
+  local place = found - length
+  steps_left = steps_left + place
+  if is_known then left = before + left_then + 1 + place end
   return place
 end
 
@@ -37,36 +48,34 @@ if head then
   redis.call('LPOS', KEYS[1], head)
   redis.call('LSET', KEYS[1], 0, head)
 end
-local refused = redis.pcall('LREM', KEYS[2], 1, GONE)
+local refused = redis.pcall('LREM', KEYS[2], 1, PLACEHOLDER)
 if type(refused) == 'table' and string.sub(refused.err, 1, 9) ~= 'WRONGTYPE' then return refused end
 
-local replies, taken, failure = {}, 0, nil
+local results, taken, failure = {}, 0, nil
 local first, last = nil, nil
-for i = 3, #ARGV, 2 do
-  local job, done = ARGV[i], 0
-  local place = not failure and place_of(job, tonumber(ARGV[i + 1]))
-  if place then
-    if KEYS[3] then
-      local name = string.sub(KEYS[3], #KEYS[2] + 1)
-      local entered, pushed = redis.pcall('SADD', KEYS[2], name), nil
-      failure = type(entered) == 'table' and entered
-      -- The job is in the new queue before it leaves the old one.
-      if not failure then pushed = redis.pcall('LPUSH', KEYS[3], job) end
-      failure = failure or (type(pushed) == 'table' and pushed)
-    end
-    if not failure then
-      redis.call('LSET', KEYS[1], place, GONE)
-      taken = taken + 1
-      first, last = math.max(first or place, place), math.min(last or place, place)
-      done = 1
-    end
+for i = 6, #ARGV, 3 do
+  local job, place, result = ARGV[i], nil, MISSED
+  if not failure then place, result = place_of(job, tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])) end
+  if place and KEYS[3] then
+    local name = string.sub(KEYS[3], #KEYS[2] + 1)
+    local entered, pushed = redis.pcall('SADD', KEYS[2], name), nil
+    failure = type(entered) == 'table' and entered
+    -- The job is in the new queue before it leaves the old one.
+    if not failure then pushed = redis.pcall('LPUSH', KEYS[3], job) end
+    failure = failure or (type(pushed) == 'table' and pushed)
   end
-  replies[#replies + 1] = done
+  if place and not failure then
+    redis.call('LSET', KEYS[1], place, PLACEHOLDER)
+    taken = taken + 1
+    first, last = math.max(first or place, place), math.min(last or place, place)
+    result = TAKEN
+  end
+  results[#results + 1] = result or MISSED
 end
 if taken > 0 then
   -- From the end that is nearer: LREM looks at each job on its way.
   local is_near_head = redis.call('LLEN', KEYS[1]) + first < -last
-  redis.call('LREM', KEYS[1], is_near_head and taken or -taken, GONE)
+  redis.call('LREM', KEYS[1], is_near_head and taken or -taken, PLACEHOLDER)
 end
 if failure and taken == 0 then return failure end
-return replies
+return {left, unpack(results)}

@@ -29,8 +29,30 @@ TAKE_JOBS = Script("take_jobs")
 
 _PART = 1000
 
-PlacedJob = tuple[bytes, int]
-"""A job's bytes, and how many jobs run before it at most; -1 if that is unknown."""
+# That many jobs may have come back in front of a job since its position was read, as when their worker died.
+MOST_RETURNED = 10_000
+# So many steps over jobs take Redis some milliseconds.
+_SEARCH_STEPS = 100_000
+
+
+class PlacedJob(NamedTuple):
+    """
+    A job and its position in its queue.
+
+    Args:
+        value: Its bytes.
+        before: How many jobs would run before it when it was read; -1 if unknown.
+        left: How many of those before it had left by then, counted from the same moment for all jobs of an iteration.
+    """
+
+    value: bytes
+    before: int
+    left: int = 0
+
+    @property
+    def first_position(self) -> int:
+        """How many jobs would run before it at the moment from which `left` counts."""
+        return self.before + self.left
 
 
 class QueueState(NamedTuple):
@@ -179,28 +201,28 @@ def move_tail(pool: Pool, name: str, target: str, count: int) -> int:
 
 
 def take_jobs(
-    pool: Pool, name: str, jobs: Sequence[PlacedJob], *, target: str | None, most_steps: int = 1
-) -> list[bool]:
+    pool: Pool, name: str, jobs: Sequence[PlacedJob], *, target: str | None, left: int = 0
+) -> tuple[list[bool | None], int]:
     """
     Remove chosen jobs from a queue, in one step: move them behind all jobs that wait in *target*, or delete them.
 
     Args:
-        most_steps: One job that is not where it was is searched for in any case; further ones only as long as the
-            searches have walked over fewer jobs than this.
+        left: How many jobs have left by now, counted as `PlacedJob.left`, as far as is known. One job that is not where
+            it should be then is searched for, and further ones while that is quick.
 
     Returns:
-        For each job, True if it was found with at most the given number of jobs before it.
+        For each job True if it was taken, False if it is gone, None if it was not searched for; and how many have left.
 
     Raises:
         ReplyLostError: They may have been taken. It is not retried, because that could take other jobs with equal
             bytes.
     """
     names = [keys.queue(name), keys.QUEUES, *([] if target is None else [keys.queue(target)])]
-    arguments: list[Any] = [uuid.uuid4().hex, most_steps]
-    for job, before in jobs:
-        arguments += [job, before]
-    done = pool.run(lambda link: TAKE_JOBS.run(link, names, arguments), idempotent=False)
-    return [one == 1 for one in done]
+    arguments: list[Any] = [uuid.uuid4().hex, left, MOST_RETURNED, _SEARCH_STEPS, SLICE_BYTES]
+    for job in jobs:
+        arguments += job
+    left, *done = pool.run(lambda link: TAKE_JOBS.run(link, names, arguments), idempotent=False)
+    return [None if one < 0 else one == 1 for one in done], left
 
 
 def remove(pool: Pool, name: str, job: bytes) -> bool:

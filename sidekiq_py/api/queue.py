@@ -21,6 +21,8 @@ from sidekiq_py.redis_access.job_path.promote import SLICE_BYTES
 from sidekiq_py.redis_access.reads import in_flight_counts, queues
 from sidekiq_py.redis_access.reads.queues import PlacedJob
 
+# Few at first, because two hundred jobs of 5 MB are a gigabyte.
+_FIRST_PAGE_JOBS = 10
 _PAGE_JOBS = 200
 _MOST_PAGE_JOBS = 1000
 _NEAR_PAGES = 25
@@ -142,7 +144,7 @@ class Queue(SizedOfRedis):
         # How many jobs have left the tail since the walk began shows in the position of each page.
         expected, left, step = None, 0, 1 if oldest_first else -1
         # Each page is read with the one before it.
-        size = PageSize(_PAGE_JOBS, most=_MOST_PAGE_JOBS)
+        size = PageSize(min(_FIRST_PAGE_JOBS, _PAGE_JOBS), most=_MOST_PAGE_JOBS)
         while True:
             fresh, start, length, is_end = self._next_page(seen, size.jobs, start, length, oldest_first)
             if fresh:
@@ -246,7 +248,7 @@ class Queue(SizedOfRedis):
             must_be_filter(wanted)
         found: list[QueuedJob] = []
         number = 0
-        size = PageSize(_PAGE_JOBS)
+        size = PageSize(min(_FIRST_PAGE_JOBS, _PAGE_JOBS))
         while True:
             # A filter may skip many jobs; without one, read no more than are shown.
             count = min(limit if wanted is None else size.jobs, look_at - number)

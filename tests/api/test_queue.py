@@ -392,6 +392,17 @@ def test_one_large_job_among_small_ones_takes_a_script_of_its_own(pool, redis_cl
     assert sum(words[:2] == ["LREM", "queue:default"] for words in commands) == 3
 
 
+def test_a_queue_of_large_jobs_is_read_a_few_at_a_time(pool, redis_client, payload):
+    """Its first page was a gigabyte."""
+    redis_client.lpush("queue:default", *[payload(str(n), args=["x" * 500_000]) for n in range(40)])
+
+    with inner_commands(redis_client) as commands:
+        assert len(list(Queue(pool=pool))) == 40
+
+    reads = [words for words in commands if words[0] == "LRANGE"]
+    assert all(int(end) - int(start) < 20 for *_, start, end in reads)
+
+
 @pytest.mark.parametrize(("chosen", "is_from_head"), [(slice(0, 5), True), (slice(25, 30), False)])
 def test_what_was_taken_is_removed_from_the_nearer_end(pool, redis_client, payload, chosen, is_from_head):
     """Redis looks at each job on the way."""

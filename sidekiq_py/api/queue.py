@@ -492,11 +492,13 @@ def _overlap(seen: Sequence[bytes], window: Sequence[bytes]) -> tuple[int | None
     first: int | None = None
     after = at = 0
     for index, job in enumerate(window):
-        # In order, because a second job with the same bytes is another job.
+        # In order and no further apart than before, because a second job with the same bytes is another job.
         if job in known and job in seen[at:]:
-            at = seen.index(job, at) + 1
+            at = seen.index(job, at)
             first = index if first is None else first
             after = index + 1
+        if first is not None:
+            at += 1
     return first, after
 
 

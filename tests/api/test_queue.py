@@ -2,6 +2,7 @@
 
 import json
 from contextlib import contextmanager
+from itertools import islice
 
 import pytest
 
@@ -72,6 +73,20 @@ def test_jobs_of_the_same_bytes_are_each_shown(pool, redis_client, monkeypatch):
     redis_client.lpush("queue:default", *[b"{}"] * 21)
 
     assert len(list(Queue(pool=pool))) == 21
+
+
+def test_a_job_like_one_that_was_deleted_behind_the_reader_is_another_job(pool, redis_client, monkeypatch):
+    """The jobs in front of it were left out; and if it ended a page, the reader read that page for ever."""
+    monkeypatch.setattr(queue_module, "_PAGE_JOBS", 3)
+    redis_client.rpush("queue:default", *"abcuvwxcyz")
+    jobs = iter(Queue(pool=pool))
+    seen = [next(jobs).value for _ in range(3)]
+    redis_client.lrem("queue:default", 1, "b")
+    redis_client.lrem("queue:default", 1, "c")
+
+    seen += [job.value for job in islice(jobs, 20)]
+
+    assert b"".join(seen) == b"abcuvwxcyz"
 
 
 def test_a_whole_page_deleted_behind_the_reader_does_not_hide_the_next_one(pool, redis_client, payload, monkeypatch):

@@ -160,9 +160,11 @@ def look_at_poller(pool: Pool) -> tuple[bytes | None, int]:
 
     Uses plain commands: all processes but one ask for the lease in vain, and a script costs Redis ten times as much.
     """
-    holder, ttl_ms, processes = raise_first(
-        pool.batch([("GET", keys.POLLER_LEASE), ("PTTL", keys.POLLER_LEASE), ("SCARD", keys.PROCESSES)])
+    holder, ttl_ms, processes = pool.replies(
+        [("GET", keys.POLLER_LEASE), ("PTTL", keys.POLLER_LEASE), ("SCARD", keys.PROCESSES)]
     )
+    raise_first([holder, processes])
+    # A user with the rights of an earlier release may lack PTTL.
     return None if ttl_ms == -1 else holder, int(processes)
 
 

@@ -680,6 +680,25 @@ def test_a_lease_without_an_end_is_taken(polling: Polling, redis_client: redis.R
     assert redis_client.pttl("sidekiq_py:poller") > 0
 
 
+def test_a_user_who_may_not_see_when_the_lease_ends_respects_and_takes_it(
+    restricted: tuple[Polling, redis.Redis],
+) -> None:
+    """Such as one with the rights that an earlier release needed."""
+    polling, client = restricted
+    client.execute_command("ACL", "SETUSER", "worker", "~processes", "-pttl")
+    client.set("sidekiq_py:poller", "somebody", ex=60)
+
+    poller = polling.poller()
+
+    assert not poller._holds_lease()
+    # As if the other process had just taken it.
+    poller.is_quick = True
+    assert not poller._holds_lease()
+    client.delete("sidekiq_py:poller")
+    assert poller._holds_lease()
+    assert polling.reported == []
+
+
 def test_where_the_lease_is_a_foreign_key_due_jobs_are_moved_at_sidekiqs_pace(
     polling: Polling, redis_client: redis.Redis
 ) -> None:

@@ -13,19 +13,31 @@ from sidekiq_py.clock import now_seconds
 from sidekiq_py.errors import SidekiqError
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.processes import process_set
+from sidekiq_py.redis_access.processes.beats import BEAT_TTL_SECONDS
 from sidekiq_py.redis_access.processes.process_set import Beat
 from sidekiq_py.redis_access.reads import in_flight_counts
 from sidekiq_py.wire.number_text import to_finite
 from sidekiq_py.wire.process_info import ProcessInfo, parse_info
 from sidekiq_py.wire.work import parse_work
 
-# Both languages beat every ten seconds at most, and their entries expire after sixty.
+# Both languages beat every ten seconds at most.
 _SILENT_SECONDS = 25
 
 
+def seconds_since_beat(process: "Process", now: float) -> float:
+    """
+    Seconds since a process's last heartbeat, from what is left of its time to live, because the process's clock may be
+    wrong. Only where Redis does not tell that, by the heartbeat's own time.
+    """
+    ttl_ms = process._beat.ttl_ms
+    if ttl_ms is None or ttl_ms < 0:
+        return now - process.beat_at.timestamp()
+    return BEAT_TTL_SECONDS - ttl_ms / 1000
+
+
 def is_silent(process: "Process", now: float) -> bool:
-    """True if a process has missed two heartbeats: it died, hangs or has lost Redis, unless its clock is wrong."""
-    return now - process.beat_at.timestamp() > _SILENT_SECONDS
+    """True if a process has missed two heartbeats: it died, hangs or has lost Redis."""
+    return seconds_since_beat(process, now) > _SILENT_SECONDS
 
 
 class Process:

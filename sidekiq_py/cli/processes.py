@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from sidekiq_py.api import Process, ProcessSet, Stats
-from sidekiq_py.api.processes import is_silent
+from sidekiq_py.api.processes import is_silent, seconds_since_beat
 from sidekiq_py.cli.choosing import ask, unknown, yes_option
 from sidekiq_py.cli.connection import complete_process, reads_redis
 from sidekiq_py.cli.exit_codes import COULD_NOT
@@ -219,7 +219,7 @@ def _send(wanted: Sequence[Process], signal: Callable[[Process], None], message:
             click.echo(escaped(message.format(identity=process.identity, hostname=host, pid=process.pid)))
             if is_silent(process, now):
                 click.echo(
-                    escaped(_SILENT.format(identity=process.identity, age=span(now - process.beat_at.timestamp()))),
+                    escaped(_SILENT.format(identity=process.identity, age=span(seconds_since_beat(process, now)))),
                     err=True,
                 )
         for _, reason in refused:

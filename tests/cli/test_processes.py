@@ -5,6 +5,8 @@ import time
 
 import pytest
 
+from sidekiq_py.api import OverviewReader
+from sidekiq_py.api.processes import is_silent
 from tests.cli.test_queues import process
 from tests.cli.test_terminal import on_terminal
 
@@ -81,6 +83,36 @@ def test_a_silent_process_is_shown_as_such_and_may_not_react(run, fleet):
     assert (states["app:2:bb"], states["rails:1:aa"]) == ("quiet", "silent")
     assert [line.partition(":")[0] for line in told] == ["app", "rails", "rails"]
     assert told[2].startswith("rails:1:aa has sent no heartbeat for 40s. If it hangs or is gone, it will not react")
+
+
+@pytest.mark.parametrize(("left_seconds", "state"), [(60, "python"), (30, "silent")])
+def test_silence_is_told_by_the_clock_of_redis(run, redis_client, left_seconds, state):
+    """The clock of a process that beats may be ten minutes behind, and that of one that has died ahead."""
+    process(redis_client, "app:2:bb", "low", labels=["sidekiq_py"])
+    redis_client.hset("app:2:bb", "beat", time.time() + (600 if state == "silent" else -600))
+    redis_client.expire("app:2:bb", left_seconds)
+
+    shown = run("processes").output
+    told = run("processes", "dump", "app:2:bb").output
+
+    assert shown.splitlines()[1].split()[-1] == state
+    assert ("app:2:bb has sent no heartbeat for 3" in told) == (state == "silent")
+
+
+def test_silence_is_told_by_heartbeats_for_a_user_without_pttl(run, redis_client, redis_url):
+    """Who may read the heartbeats saw the processes before, too."""
+    process(redis_client, "app:2:bb", "low", labels=["sidekiq_py"])
+    redis_client.hset("app:2:bb", "beat", time.time() - 40)
+    redis_client.expire("app:2:bb", 60)
+    redis_client.acl_setuser("limited", enabled=True, passwords=["+secret"], keys="~*", commands=["+@all", "-pttl"])
+    limited = redis_url.replace("redis://", "redis://limited:secret@")
+
+    listed = run("processes", "-u", limited).output.splitlines()[1]
+    seen = OverviewReader(pool=limited).read()
+    redis_client.acl_deluser("limited")
+
+    assert listed.split()[-1] == "silent"
+    assert [is_silent(one, seen.at) for one in seen.processes] == [True]
 
 
 def test_a_host_stands_for_its_processes(run, fleet):

@@ -11,7 +11,7 @@ from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection import scan
 from sidekiq_py.redis_access.connection.link import Command
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.connection.replies import name_in, pairs
+from sidekiq_py.redis_access.connection.replies import name_in, pairs, readable, well_typed
 from sidekiq_py.redis_access.connection.scripts import Script
 from sidekiq_py.redis_access.connection.transaction import transact
 from sidekiq_py.wire import keys
@@ -40,6 +40,7 @@ class Beat(NamedTuple):
         quiet: `true` or `false`.
         rss: Resident memory in kB.
         rtt_us: The time of a round trip to Redis in microseconds.
+        ttl_ms: How long it still lasts; below 0 without an end, None for a user who may not use PTTL.
     """
 
     identity: str
@@ -50,6 +51,7 @@ class Beat(NamedTuple):
     quiet: bytes | None
     rss: bytes | None
     rtt_us: bytes | None
+    ttl_ms: int | None
 
 
 def identities(pool: Pool) -> list[str]:
@@ -64,8 +66,9 @@ def count(pool: Pool) -> int:
 
 def beats(pool: Pool, names: Sequence[str]) -> list[Beat]:
     """The heartbeats of the processes that have one, in one round trip."""
-    rows = pool.well_typed([("HMGET", name, *_BEAT_FIELDS) for name in names])
-    return [Beat(name, *row) for name, row in zip(names, rows, strict=True) if row and row[0] is not None]
+    replies = pool.replies([command for name in names for command in beat_commands_of(name)])
+    rows = zip(names, well_typed(replies[::2]), readable(replies[1::2]), strict=True)
+    return [Beat._make((name, *row, ttl_ms)) for name, row, ttl_ms in rows if row and row[0] is not None]
 
 
 def busy(pool: Pool, names: Sequence[str]) -> int:
@@ -143,7 +146,7 @@ def running(pool: Pool, names: Sequence[str]) -> list[tuple[str, str, bytes]]:
 
 def beat_commands_of(name: str) -> list[Command]:
     """The commands that read one process's heartbeat, to send along with other reads."""
-    return [("HMGET", name, *_BEAT_FIELDS)]
+    return [("HMGET", name, *_BEAT_FIELDS), ("PTTL", name)]
 
 
 def commands_of(name: str) -> list[Command]:
@@ -156,10 +159,10 @@ def read_reply(name: str, replies: Sequence[Any]) -> tuple[Beat | None, list[tup
     The heartbeat, if any, and the running jobs, from the replies to `commands_of` or `beat_commands_of`; None marks a
     failed reply.
     """
-    fields, *hashes = replies
+    fields, ttl_ms, *hashes = replies
     if not fields or fields[0] is None:
         return None, []
-    return Beat(name, *fields), _rows(name, hashes)
+    return Beat._make((name, *fields, ttl_ms)), _rows(name, hashes)
 
 
 def _rows(name: str, hashes: Sequence[list[bytes] | None]) -> list[tuple[str, str, bytes]]:

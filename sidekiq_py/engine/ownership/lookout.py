@@ -27,6 +27,9 @@ from sidekiq_py.redis_access.job_path import lookout
 # Half of an ordinary owner's lease: a lookout that dies with its machine is replaced before any lease on that machine
 # has run out. So none of the owners there is found later than it would be otherwise.
 _LEASE_BEATS = 3
+# Each process tries to take the lease this often, in case nobody renews it and it does not end: a copy of Redis may
+# have lost the end, or the clock of Redis was set back when the lookout died.
+_TRY_BEATS = 12
 
 
 class Lookout:
@@ -49,6 +52,7 @@ class Lookout:
         # The value of `_newest` before the last walk. It starts as a value that is no name, which causes the first
         # walk.
         self._newest_walked: bytes | None = b""
+        self._beats = 0
         self.is_holder = False
 
     @property
@@ -72,8 +76,8 @@ class Lookout:
         # If the name has expired, no process has registered since.
         self._newest = newest or self._newest
         identity = self._ownership.identity
-        # A process that starts tries in any case: it may take a lease without an end, which a copy of Redis has lost.
-        may_hold = holder in (None, identity.encode()) or self._newest_walked == b""
+        may_hold = holder in (None, identity.encode()) or self._beats % _TRY_BEATS == 0
+        self._beats += 1
         self.is_holder = may_hold and lookout.hold(self._link, identity, self._lease_ms)
         return (
             self.is_holder

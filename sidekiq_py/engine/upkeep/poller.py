@@ -362,7 +362,7 @@ class Poller:
     def _may_take_lease(self) -> bool:
         if self.is_quick:
             return True
-        holder, self._processes = promote.look_at_poller(self._pool)
+        holder, self._processes = promote.look_at_poller(self._pool, LEASE_SECONDS * 1000)
         return holder in (None, self._identity.encode())
 
     def _lease_try_seconds(self) -> float:

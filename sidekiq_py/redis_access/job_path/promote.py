@@ -154,18 +154,20 @@ def _move_part(pool: Pool, set_key: str, part: Sequence[Move], now: float, limit
     return [_moved(step, reply) for step, reply in zip(part, replies, strict=True)]
 
 
-def look_at_poller(pool: Pool) -> tuple[bytes | None, int]:
+def look_at_poller(pool: Pool, ttl_ms: int) -> tuple[bytes | None, int]:
     """
-    The identity of the quick poller, and the number of processes. A lease without an end is nobody's.
+    The identity of the quick poller, and the number of processes. A lease is nobody's without an end, or if it lasts
+    for much longer than *ttl_ms*, as when the clock of Redis was set back.
 
     Uses plain commands: all processes but one ask for the lease in vain, and a script costs Redis ten times as much.
     """
-    holder, ttl_ms, processes = pool.replies(
+    holder, left_ms, processes = pool.replies(
         [("GET", keys.POLLER_LEASE), ("PTTL", keys.POLLER_LEASE), ("SCARD", keys.PROCESSES)]
     )
     raise_first([holder, processes])
     # A user with the rights of an earlier release may lack PTTL.
-    return None if ttl_ms == -1 else holder, int(processes)
+    is_held = not isinstance(left_ms, int) or 0 <= left_ms <= 20 * ttl_ms
+    return holder if is_held else None, int(processes)
 
 
 def hold_poller(pool: Pool, identity: str, ttl_ms: int) -> bool:

@@ -7,9 +7,12 @@
 -- Reply: 1 if the caller holds it now, else 0.
 
 local holder = redis.call('GET', KEYS[1])
--- Without an end, it is not one of ours: a copy of Redis may have lost it, or another program wrote it. A user with the rights of an
--- earlier release may lack PTTL.
-if holder and holder ~= ARGV[1] and redis.pcall('PTTL', KEYS[1]) ~= -1 then return 0 end
+-- Without an end, or with one that is far off, it is not one of ours: a copy of Redis may have lost the end, another program wrote it,
+-- or the clock of Redis was set back when its holder died. A user with the rights of an earlier release may lack PTTL.
+if holder and holder ~= ARGV[1] then
+  local left_ms = redis.pcall('PTTL', KEYS[1])
+  if type(left_ms) ~= 'number' or (left_ms >= 0 and left_ms <= 20 * ARGV[2]) then return 0 end
+end
 -- Changes nothing, as SET replaces it anyway. But once a script has written, Redis does not refuse its writes for lack of memory:
 -- the jobs of dead workers must be recovered in a full Redis, too.
 redis.call('DEL', KEYS[1])

@@ -101,6 +101,22 @@ def test_a_process_that_starts_takes_a_lease_without_an_end(start: Start, redis_
     assert redis_client.pttl("sidekiq_py:lookout") > 0
 
 
+@pytest.mark.parametrize("left_seconds", [None, 3600])
+def test_a_lease_that_nobody_renews_and_that_does_not_end_is_taken_within_a_minute(
+    start: Start, redis_client: redis.Redis, left_seconds: int | None
+) -> None:
+    """The clock of Redis was set back by an hour when the lookout died: no dead worker was found for that hour."""
+    first, other = settled(start, "a:1:x", "b:2:x")
+    redis_client.set("sidekiq_py:lookout", "gone:1:x", ex=left_seconds)
+
+    for _ in range(60 // int(BEAT_SECONDS)):
+        walks(first)
+        walks(other)
+
+    assert first.is_holder != other.is_holder
+    assert 0 < redis_client.pttl("sidekiq_py:lookout") <= 3 * BEAT_SECONDS * 1000
+
+
 def test_a_lookout_that_leaves_makes_room_at_once(start: Start) -> None:
     """And one that is none takes nothing from it."""
     first, other = settled(start, "a:1:x", "b:2:x")

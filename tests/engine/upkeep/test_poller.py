@@ -668,9 +668,13 @@ def test_without_the_lease_a_process_polls_at_sidekiqs_pace(polling: Polling, re
     eventually(lambda: redis_client.llen("queue:default") == 2)
 
 
-def test_a_lease_without_an_end_is_taken(polling: Polling, redis_client: redis.Redis) -> None:
-    """A copy of Redis may have lost it. No process took the lease, so no periodic job fired, and nothing said so."""
-    redis_client.set("sidekiq_py:poller", "somebody")
+@pytest.mark.parametrize("left_seconds", [None, 3600])
+def test_a_lease_without_an_end_is_taken(polling: Polling, redis_client: redis.Redis, left_seconds: int | None) -> None:
+    """
+    A copy of Redis may have lost it, or the clock of Redis was set back when the holder died. No process took the
+    lease, so no periodic job fired, and nothing said so.
+    """
+    redis_client.set("sidekiq_py:poller", "somebody", ex=left_seconds)
     poller = polling.poller()
 
     poller.start()

@@ -97,8 +97,10 @@ class LeaseKeeper:
             )
             if due <= now:
                 is_renewed = self._renew()
-                # Counted from the request, not from the reply: a slow connection must not stretch the beat.
-                due = now + (self._beat_seconds if is_renewed else min(_RETRY_SECONDS, self._beat_seconds))
+                # Counted from the request, not from the reply: a slow connection must not stretch the beat. But the
+                # time in which Redis did not reply is no delay of this process.
+                retry_seconds = min(_RETRY_SECONDS, self._beat_seconds)
+                due = now + self._beat_seconds if is_renewed else monotonic() + retry_seconds
                 # Nothing is sent before the owner is registered.
                 own_at = now if is_renewed and self._link.is_open else -math.inf
             cpu_seconds = time.process_time()

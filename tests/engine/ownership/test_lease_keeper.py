@@ -203,6 +203,31 @@ def test_a_connection_that_is_gone_without_a_word_is_given_up_before_the_lease_r
     pool.close()
 
 
+def test_a_redis_that_does_not_reply_is_no_sign_of_a_frozen_process(
+    proxy: CuttingProxy, redis_client: redis.Redis, callbacks: CallbackThread, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log blamed the process or its machine for the time in which the lease waited for Redis."""
+    pool = Pool(RedisSettings(proxy.url))
+    ownership = in_the_registry(redis_client, 3)
+    errors: list[BaseException] = []
+    keeper = LeaseKeeper(pool, ownership, 0.1, callbacks=callbacks, report=lambda error, context: errors.append(error))
+    keeper.start()
+    eventually(lambda: redis_client.exists(keys.lease(ownership.current.name)))
+
+    proxy.swallow(True)
+    eventually(lambda: errors)
+    proxy.swallow(False)
+    renewed_at = monotonic()
+    eventually(lambda: ownership.current.confirmed_at > renewed_at)
+    keeper.stop()
+    told = threading.Event()
+    callbacks.call(told.set)
+
+    assert told.wait(10)
+    assert "The lease was renewed" not in caplog.text
+    pool.close()
+
+
 def test_a_renewal_that_failed_is_tried_again_long_before_the_next_beat(
     proxy: CuttingProxy, redis_client: redis.Redis, callbacks: CallbackThread
 ) -> None:

@@ -91,6 +91,8 @@ class PersistentScheduler(Scheduler):
         self._seen: dict[str, bytes] = {}
         self._paused: set[str] = set()
         self._described: set[str] = set()
+        # For each entry whose last run is far ahead of the clock: its text, and from when this beat counts.
+        self._counted_here: dict[str, tuple[bytes, datetime]] = {}
         # The texts that describe no entry, as logged already.
         self._ignored: dict[str, bytes] = {}
         self._refreshed_at: float | None = None
@@ -232,17 +234,27 @@ class PersistentScheduler(Scheduler):
         return runs
 
     def _adjust_to_clock(self, entry: Any) -> None:
-        """If the last run is far ahead of the clock, the clock was set back since then: count from now."""
+        """
+        If the last run is far ahead of the clock, the clock was set back since then: count from now. Other beats are
+        not told, because it may be that only this clock is behind: for them the entry would be due at once.
+        """
         when = entry.schedule
         patience = max(when.seconds, _LEAST_PATIENCE_SECONDS) if isinstance(when, schedule) else _PATIENCE_SECONDS
         now = maybe_make_aware(entry.default_now())
-        if (maybe_make_aware(entry.last_run_at) - now).total_seconds() <= patience:
+
+        def is_ahead(moment: datetime) -> bool:
+            return (maybe_make_aware(moment) - now).total_seconds() > patience
+
+        if not is_ahead(entry.last_run_at):
+            self._counted_here.pop(entry.name, None)
             return
-        logger.warning("beat: the last run of %s is ahead of the clock (%s); counting from now.", entry.name, now)
-        entry.last_run_at = now
-        value = Runs(now, entry.total_run_count, self._sent_at(entry.name)).text()
-        if turns.take(self._pool, self._turns_key, entry.name, self._seen[entry.name], value, []):
-            self._seen[entry.name] = value
+        if entry.name not in self._counted_here:
+            logger.warning("beat: the last run of %s is ahead of the clock (%s); counting from now.", entry.name, now)
+        seen, since = self._counted_here.get(entry.name, (b"", now))
+        if seen != self._seen[entry.name] or is_ahead(since):
+            since = now
+        self._counted_here[entry.name] = self._seen[entry.name], since
+        entry.last_run_at = since
 
     def describe(self, added: dict[str, bytes]) -> None:
         """Set the schedule to what the settings and Redis describe, plus entries that were passed to `add`."""

@@ -61,6 +61,34 @@ def test_beats_whose_clocks_differ_send_each_run_of_a_crontab_once(
     assert len(jobs(redis_client)) == 10
 
 
+@pytest.mark.parametrize("wrong_by", [-86_400, -600, 600, 86_400])
+def test_beats_whose_clocks_differ_by_more_than_an_interval_send_each_run_once(
+    make_app: Callable[[], Celery], redis_client: redis.Redis, wrong_by: int
+) -> None:
+    """The one that is behind set the last run back to its own time, so that the other sent the task at every look."""
+    clocks = [Clock(), Clock()]
+    clocks[1].advance(wrong_by)
+    beats = []
+    for one in clocks:
+        app = make_app()
+        app.now = one.now  # type: ignore[method-assign]
+        beats.append(beat_of(app, tick={"task": "proj.tick", "schedule": 120}))
+    run_due(*beats)
+    begun = len(jobs(redis_client))
+
+    for second in range(1200):
+        for one in clocks:
+            one.advance(1)
+        for beat in beats:
+            if second % 5 == 0:
+                beat.refresh()
+            run_due(beat)
+
+    # The first to start may find the entry due by the other's clock.
+    assert begun <= 1
+    assert len(jobs(redis_client)) - begun in (9, 10)
+
+
 @pytest.mark.parametrize(
     ("zone", "start", "runs"),
     [

@@ -144,7 +144,7 @@ class Queue(SizedOfRedis):
         # How many jobs have left the tail since the walk began shows in the position of each page.
         expected, left, step = None, 0, 1 if oldest_first else -1
         # Each page is read with the one before it.
-        size = PageSize(min(_FIRST_PAGE_JOBS, _PAGE_JOBS), most=_MOST_PAGE_JOBS)
+        size = PageSize(_FIRST_PAGE_JOBS, most=_MOST_PAGE_JOBS)
         while True:
             fresh, start, length, is_end = self._next_page(seen, size.jobs, start, length, oldest_first)
             if fresh:
@@ -248,7 +248,7 @@ class Queue(SizedOfRedis):
             must_be_filter(wanted)
         found: list[QueuedJob] = []
         number = 0
-        size = PageSize(min(_FIRST_PAGE_JOBS, _PAGE_JOBS))
+        size = PageSize(_FIRST_PAGE_JOBS)
         while True:
             # A filter may skip many jobs; without one, read no more than are shown.
             count = min(limit if wanted is None else size.jobs, look_at - number)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from sidekiq_py import program
+from sidekiq_py.api import queue as queue_module
 from sidekiq_py.client import sync_client
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
@@ -35,3 +36,14 @@ def payload() -> Callable[..., bytes]:
         return json.dumps({**job, **more}, separators=(",", ":"), ensure_ascii=False).encode()
 
     return make
+
+
+@pytest.fixture
+def pages_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Lets a few jobs of a queue fill several pages."""
+
+    def set_size(jobs: int) -> None:
+        monkeypatch.setattr(queue_module, "_FIRST_PAGE_JOBS", jobs)
+        monkeypatch.setattr(queue_module, "_PAGE_JOBS", jobs)
+
+    return set_size

@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 import pytest
 
 from sidekiq_py.api import JobFilter, Queue, QueuedJob, RetrySet, WorkSet
-from sidekiq_py.api import queue as queue_module
 from sidekiq_py.errors import RedisReplyError
 from tests.support.queued_jobs import queued_jobs
 
@@ -192,9 +191,9 @@ def test_a_move_enters_the_new_queue(pool, redis_client, payload):
     assert redis_client.sismember("queues", "new")
 
 
-def test_chosen_jobs_move_in_their_order(pool, redis_client, payload, monkeypatch):
+def test_chosen_jobs_move_in_their_order(pool, redis_client, payload, pages_of):
     """The others stay in theirs, however many pages it takes."""
-    monkeypatch.setattr(queue_module, "_PAGE_JOBS", 5)
+    pages_of(5)
     fill(redis_client, payload, 60)
     queue = Queue()
 

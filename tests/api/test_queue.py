@@ -53,9 +53,9 @@ def test_deleting_some_while_others_push_and_workers_take_skips_nothing(pool, re
     assert set(map(str, range(90, 900))) <= set(seen)
 
 
-def test_more_pushes_than_a_page_between_two_pages_repeat_nothing(pool, redis_client, payload, monkeypatch):
+def test_more_pushes_than_a_page_between_two_pages_repeat_nothing(pool, redis_client, payload, pages_of):
     """The place is found again by the jobs that stood there."""
-    monkeypatch.setattr(queue_module, "_PAGE_JOBS", 5)
+    pages_of(5)
     fill(redis_client, payload, 20)
     seen = []
 
@@ -67,17 +67,17 @@ def test_more_pushes_than_a_page_between_two_pages_repeat_nothing(pool, redis_cl
     assert seen == [str(n) for n in reversed(range(20))]
 
 
-def test_jobs_of_the_same_bytes_are_each_shown(pool, redis_client, monkeypatch):
+def test_jobs_of_the_same_bytes_are_each_shown(pool, redis_client, pages_of):
     """Nothing stops a client from pushing the same text twice."""
-    monkeypatch.setattr(queue_module, "_PAGE_JOBS", 4)
+    pages_of(4)
     redis_client.lpush("queue:default", *[b"{}"] * 21)
 
     assert len(list(Queue(pool=pool))) == 21
 
 
-def test_a_job_like_one_that_was_deleted_behind_the_reader_is_another_job(pool, redis_client, monkeypatch):
+def test_a_job_like_one_that_was_deleted_behind_the_reader_is_another_job(pool, redis_client, pages_of):
     """The jobs in front of it were left out; and if it ended a page, the reader read that page for ever."""
-    monkeypatch.setattr(queue_module, "_PAGE_JOBS", 3)
+    pages_of(3)
     redis_client.rpush("queue:default", *"abcuvwxcyz")
     jobs = iter(Queue(pool=pool))
     seen = [next(jobs).value for _ in range(3)]
@@ -89,9 +89,9 @@ def test_a_job_like_one_that_was_deleted_behind_the_reader_is_another_job(pool, 
     assert b"".join(seen) == b"abcuvwxcyz"
 
 
-def test_a_whole_page_deleted_behind_the_reader_does_not_hide_the_next_one(pool, redis_client, payload, monkeypatch):
+def test_a_whole_page_deleted_behind_the_reader_does_not_hide_the_next_one(pool, redis_client, payload, pages_of):
     """Also when what was read before is deleted in one go."""
-    monkeypatch.setattr(queue_module, "_PAGE_JOBS", 4)
+    pages_of(4)
     fill(redis_client, payload, 20)
     seen = []
 
@@ -103,9 +103,9 @@ def test_a_whole_page_deleted_behind_the_reader_does_not_hide_the_next_one(pool,
     assert [job.jid for job in seen] == [str(n) for n in reversed(range(20))]
 
 
-def test_deleting_large_pages_while_workers_take_skips_nothing(pool, redis_client, payload, monkeypatch):
+def test_deleting_large_pages_while_workers_take_skips_nothing(pool, redis_client, payload, monkeypatch, pages_of):
     """The larger the page, the more jobs workers take until the next one is read."""
-    monkeypatch.setattr(queue_module, "_PAGE_JOBS", 5)
+    pages_of(5)
     monkeypatch.setattr(queue_module, "_MOST_PAGE_JOBS", 25)
     fill(redis_client, payload, 300)
     seen = set()
@@ -122,9 +122,9 @@ def test_deleting_large_pages_while_workers_take_skips_nothing(pool, redis_clien
     assert set(map(str, range(300))) <= seen
 
 
-def test_a_queue_emptied_while_it_is_read_ends_the_walk(pool, redis_client, payload, monkeypatch):
+def test_a_queue_emptied_while_it_is_read_ends_the_walk(pool, redis_client, payload, pages_of):
     """Workers may be faster than the reader."""
-    monkeypatch.setattr(queue_module, "_PAGE_JOBS", 4)
+    pages_of(4)
     fill(redis_client, payload, 20)
     jobs = iter(Queue(pool=pool))
     next(jobs)
@@ -267,9 +267,11 @@ def test_an_operation_on_a_broken_queue_names_it_and_its_type(pool, redis_client
     assert good.size == 0
 
 
-def test_a_reader_whose_page_was_taken_searches_no_further_than_it_was(pool, redis_client, payload, monkeypatch):
+def test_a_reader_whose_page_was_taken_searches_no_further_than_it_was(
+    pool, redis_client, payload, monkeypatch, pages_of
+):
     """A search through a million jobs holds Redis up for 70 ms, and workers may take each page."""
-    monkeypatch.setattr(queue_module, "_PAGE_JOBS", 5)
+    pages_of(5)
     monkeypatch.setattr(queues, "MOST_RETURNED", 10)
     fill(redis_client, payload, 100)
     jobs = reversed(Queue(pool=pool))

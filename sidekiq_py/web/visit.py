@@ -94,10 +94,10 @@ class Visit:
         """A parameter of the address."""
         return self.request.query_params.get(name, default)
 
-    def query_number(self, name: str, default: int, *, most: int = 10**15) -> int:
-        """A parameter of the address as a whole number, 0 or more; *default* if it is anything else."""
+    def query_number(self, name: str, *, most: int = 10**15) -> int:
+        """A parameter of the address as a whole number; 0 if it is anything else."""
         number = whole_number(self.query(name))
-        return default if number is None else min(number, most)
+        return 0 if number is None else min(number, most)
 
     def field(self, name: str, default: str = "") -> str:
         """The first value of a form field."""

@@ -162,7 +162,7 @@ def _workflows(visit: Visit) -> Any:
 
 def _workflow(visit: Visit) -> Any:
     wanted, group = visit.query("id").strip()[:_LONGEST_ID], visit.query("group")[:_LONGEST_ID]
-    start = visit.query_number("from", 0, most=10**9)
+    start = visit.query_number("from", most=10**9)
     if not wanted:
         return visit.redirect("/celery/workflows")
     page = workflow_state.read(side_of(visit.pool).app, wanted, group=group, start=start, limit=_SHOWN)
@@ -183,7 +183,7 @@ def _workflow(visit: Visit) -> Any:
 
 def _workers(visit: Visit) -> Any:
     seen = side_of(visit.pool).workers.look()
-    start = visit.query_number("from", 0)
+    start = visit.query_number("from")
     rows = [] if seen is None else list(seen.workers.values())[start : start + _SHOWN]
     return visit.page("celery_workers.html", seen=seen, rows=rows, start=start, shown_at_once=_SHOWN)
 
@@ -235,7 +235,7 @@ def _act_on_worker(visit: Visit) -> Any:
 
 def _limits(visit: Visit) -> Any:
     seen = side_of(visit.pool).workers.look()
-    start = visit.query_number("from", 0)
+    start = visit.query_number("from")
     limits = [] if seen is None else seen.limits
     return visit.page(
         "celery_limits.html",

@@ -57,7 +57,7 @@ def _links(payload: Mapping[str, Any]) -> list[JobLink]:
 
 def _list(visit: Visit) -> Any:
     wanted = visit.query("state")
-    start = visit.query_number("from", 0)
+    start = visit.query_number("from")
     chosen = next((name for name in state.STATES if name == wanted), None)
     batches, has_more = _all_from(visit, start) if chosen is None else _in_state(visit, chosen, start)
     return visit.page(
@@ -98,7 +98,7 @@ def _show(visit: Visit) -> Any:
     page = None
     if rows is not None:
         chosen = next((name for name in ROW_STATES if name == wanted), None)
-        after = visit.query_number("after", 0) if visit.query("after") else None
+        after = visit.query_number("after") if visit.query("after") else None
         page = rows.page(chosen, after=after, limit=_SHOWN, redaction=visit.site.redaction, with_counts=True)
     members = [] if rows is not None else list(islice(state.members(pool, batch.bid), _SHOWN))
     return visit.page(

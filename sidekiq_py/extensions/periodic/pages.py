@@ -39,7 +39,7 @@ def pages() -> list[Page]:
 
 def _list(visit: Visit) -> Any:
     """A hundred of the periodic jobs, and as many of other schedulers' entries, on each page."""
-    jobs, now, start = CronJobs(pool=visit.pool), visit.now.timestamp(), visit.query_number("from", 0)
+    jobs, now, start = CronJobs(pool=visit.pool), visit.now.timestamp(), visit.query_number("from")
     wanted = visit.query("name").strip()[:_LONGEST_NAME]
     (ours, count), others = jobs.page(start, _JOBS_SHOWN, name=wanted), [_texts(entry) for entry in jobs.others()]
     others = [entry for entry in others if wanted.casefold() in entry["name"].casefold()]

@@ -29,7 +29,7 @@ _SIGNALS: dict[str, tuple[Callable[[Process], None], str]] = {
 def busy(visit: Visit) -> Response:
     """The page."""
     seen = visit.server.watch.look("/busy", OverviewScope(queues=lambda _names: ()), is_live=visit.is_live)
-    start, works_start = visit.query_number("from", 0), visit.query_number("works", 0)
+    start, works_start = visit.query_number("from"), visit.query_number("works")
     silent = {process.identity for process in seen.processes if is_silent(process, seen.at)}
     # Silent ones first, as in `top`: among a hundred nobody would find them.
     in_order = sorted(seen.processes, key=lambda process: process.identity not in silent)

@@ -34,7 +34,7 @@ _log = logging.getLogger("sidekiq.web")
 def listing(visit: Visit, path: str) -> Response:
     """The list."""
     place, wanted = place_at(visit, path), filter_of(visit)
-    start = visit.query_number("from", 0)
+    start = visit.query_number("from")
     is_latest_first = visit.query("order", "latest" if place.path == "/dead" else "first") == "latest"
     if wanted.troubles:
         found = Found([], None, 0, 0)
@@ -120,8 +120,8 @@ def confirm_all(visit: Visit, path: str) -> Response:
     place, wanted = place_at(visit, path), filter_of(visit)
     if wanted.troubles:
         return _back(visit, place, wanted, "")
-    start = visit.query_number("from", 0)
-    before = visit.query_number("counted", 0) if start else 0
+    start = visit.query_number("from")
+    before = visit.query_number("counted") if start else 0
     count, next_start, total = place.count(wanted, start)
     return visit.page(
         "all_jobs.html",

@@ -20,7 +20,7 @@ _LONGEST_NAME = 200
 
 def queues(visit: Visit) -> Response:
     """All queues, or those whose names contain a text, a hundred on a page."""
-    start, wanted = visit.query_number("from", 0), visit.query("name").strip()[:_LONGEST_NAME]
+    start, wanted = visit.query_number("from"), visit.query("name").strip()[:_LONGEST_NAME]
     watch = visit.server.watch
 
     def matching(names: Sequence[str]) -> Sequence[str]:

@@ -167,14 +167,14 @@ class _Budget:
         self._jobs = JOBS_AT_MOST
         self._bytes = BYTES_AT_MOST
 
-    def spend(self, pages: Iterator[list[tuple[bytes, SampledJob]]]) -> Iterator[SampledJob]:
+    def spend(self, pages: Iterator[list[SampledJob]]) -> Iterator[SampledJob]:
         while self._jobs > 0 and self._bytes > 0 and (page := next(pages, None)) is not None:
             self._jobs -= len(page)
-            self._bytes -= sum(len(raw) for raw, _ in page)
-            yield from (job for _, job in page)
+            self._bytes -= sum(len(job.value) for job in page)
+            yield from page
 
 
-def _queue_jobs(pool: Pool, filled: list[QueueFacts], wanted: int) -> Iterator[list[tuple[bytes, SampledJob]]]:
+def _queue_jobs(pool: Pool, filled: list[QueueFacts], wanted: int) -> Iterator[list[SampledJob]]:
     """
     A sample of each queue.
 
@@ -186,10 +186,10 @@ def _queue_jobs(pool: Pool, filled: list[QueueFacts], wanted: int) -> Iterator[l
     while at_once := list(islice(places, max(1, size.jobs // survey.PAGE_JOBS))):
         pages = survey.queue_pages(pool, at_once)
         for (name, _), page in zip(at_once, pages, strict=True):
-            yield [(raw, SampledJob(raw, keys.queue(name), name)) for raw in page]
+            yield [SampledJob(raw, keys.queue(name), name) for raw in page]
         size.adapt(chain.from_iterable(pages))
 
 
-def _set_jobs(pool: Pool, key: str) -> Iterator[list[tuple[bytes, SampledJob]]]:
+def _set_jobs(pool: Pool, key: str) -> Iterator[list[SampledJob]]:
     for page in survey.set_sample(pool, key, JOBS_OF_A_SET):
-        yield [(raw, SampledJob(raw, key, None, score)) for raw, score in page]
+        yield [SampledJob(raw, key, None, score) for raw, score in page]

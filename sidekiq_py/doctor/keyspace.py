@@ -19,13 +19,12 @@ _LANDMARKS = (
     *("uniquejobs:digests", "uniquejobs:live"),
 )
 _IN_FLIGHT = keys.in_flight("")
-_INBOX = keys.inbox("", "").rstrip(":") + ":"
 _QUEUE = keys.queue("")
 _OURS = "sidekiq_py:"
 _COUNTERS = re.compile(r"stat:(?:processed|failed)(?::\d{4}-\d\d-\d\d)?")
 _NAMESPACED = ":" + keys.QUEUES
 # <hostname>:<pid>:<12 hex>:<epoch>:<queue>
-_INBOX_NAME = re.compile(r"(.+?:\d+:[0-9a-f]+:\d+):(.*)", re.DOTALL)
+_INBOX = re.compile(re.escape(keys.INBOX_PREFIX) + r"(.+?:\d+:[0-9a-f]+:\d+):(.*)", re.DOTALL)
 
 
 class Part(enum.Enum):
@@ -86,7 +85,7 @@ def gather(pool: Pool) -> Keyspace:
     kinds = survey.kinds(pool, sets)
     inboxes: dict[str, list[str]] = {}
     for name in sorted(names):
-        match = _INBOX_NAME.fullmatch(name.removeprefix(_INBOX)) if name.startswith(_INBOX) else None
+        match = _INBOX.fullmatch(name)
         if match is not None:
             inboxes.setdefault(match[1], []).append(match[2])
     return Keyspace(

@@ -65,7 +65,7 @@ _FIXED = {
 }
 _PREFIXES = {
     keys.in_flight(""): _Kind("hash", "The Python process of that name cannot fetch"),
-    keys.inbox("", "").rstrip(":") + ":": _Kind("list", "The Python process of that name cannot wait for jobs there"),
+    keys.INBOX_PREFIX: _Kind("list", "The Python process of that name cannot wait for jobs there"),
     keys.lease(""): _Kind("string", "The Python process of that name may count as dead"),
     keys.newest(""): _Kind("string", "Jobs of Python processes that died there may be recovered late"),
     keys.declared(""): _Kind("string", "The classes that the Python process of that name can run stay unknown"),

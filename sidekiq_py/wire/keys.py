@@ -24,6 +24,7 @@ RUBY_INFOS = "sidekiq_py:ruby"
 EXTENSION_KEYS = "sidekiq_py:extension_keys"
 AUDIT = "sidekiq_py:audit"
 BULK_RUNS = "sidekiq_py:bulk_runs"
+INBOX_PREFIX = "sidekiq_py:inbox:"
 
 
 def queue(name: str) -> str:
@@ -76,7 +77,7 @@ def counted(token: str) -> str:
 
 def inbox(owner: str, queue_name: str) -> str:
     """The list of an owner's in-flight jobs that plain moves (LMOVE, BLMOVE) have brought from one queue."""
-    return f"sidekiq_py:inbox:{owner}:{queue_name}"
+    return f"{INBOX_PREFIX}{owner}:{queue_name}"
 
 
 def lease(owner: str) -> str:

@@ -49,8 +49,7 @@ def revoke(pool: Pool, jids: Sequence[str], *, now: float, kept_seconds: float) 
         now: Seconds since the epoch.
         kept_seconds: How long to keep the ids at least. They always cover jobs that are scheduled now.
     """
-    inboxes = keys.inbox("", "").rstrip(":") + ":"
-    names = [keys.REVOKED, keys.SCHEDULE, keys.RETRY, keys.OWNERS, keys.in_flight(""), inboxes]
+    names = [keys.REVOKED, keys.SCHEDULE, keys.RETRY, keys.OWNERS, keys.in_flight(""), keys.INBOX_PREFIX]
     until, at_most = f"{now + kept_seconds:.3f}", f"{now + _MOST_SECONDS:.3f}"
     given = [f"{now:.3f}", until, _AFTER_THE_LAST_SECONDS, at_most, MOST_KEPT]
     may_start, forgotten = False, 0

@@ -278,7 +278,7 @@ class WorkSet(SizedOfRedis):
     """
 
     def __iter__(self) -> Iterator[tuple[str, str, Work]]:
-        running = process_set.running(self._pool, process_set.identities(self._pool))
+        running = process_set.running(self._pool)
         return ((work.process_id, work.thread_id, work) for work in works_of(running))
 
     def find(self, wanted: JobFilter) -> list[Work]:
@@ -293,7 +293,7 @@ class WorkSet(SizedOfRedis):
     @property
     def size(self) -> int:
         """The number of jobs that all processes reported as running."""
-        return process_set.busy(self._pool, process_set.identities(self._pool))
+        return process_set.busy(self._pool)
 
     def find_work(self, jid: str) -> Work | None:
         """The running job with this id; None if none is known."""

@@ -108,7 +108,7 @@ class Stats:
     @cached_property
     def workers_size(self) -> int:
         """The number of jobs that all processes were running at their last heartbeat."""
-        return process_set.busy(self._pool, process_set.identities(self._pool))
+        return process_set.busy(self._pool)
 
     @cached_property
     def in_flight(self) -> tuple[InFlightCount, ...]:

@@ -71,9 +71,9 @@ def beats(pool: Pool, names: Sequence[str]) -> list[Beat]:
     return [Beat._make((name, *row, ttl_ms)) for name, row, ttl_ms in rows if row and row[0] is not None]
 
 
-def busy(pool: Pool, names: Sequence[str]) -> int:
-    """The total number of jobs that these processes reported as running."""
-    replies = pool.well_typed([("HGET", name, "busy") for name in names])
+def busy(pool: Pool) -> int:
+    """The total number of jobs that all processes reported as running."""
+    replies = pool.well_typed([("HGET", name, "busy") for name in identities(pool)])
     return sum(map(to_i, replies))
 
 
@@ -125,13 +125,13 @@ def leader(pool: Pool) -> str:
     return name_in(identity) if identity else ""
 
 
-def running(pool: Pool, names: Sequence[str]) -> list[tuple[str, str, bytes]]:
+def running(pool: Pool) -> list[tuple[str, str, bytes]]:
     """
     What each process was running at its last beat: identity, thread, entry of the work hash.
 
     A process that serves readers of several releases writes its hash under both names; each thread is listed once.
     """
-    size = len(_WORK_SUFFIXES)
+    names, size = identities(pool), len(_WORK_SUFFIXES)
     commands = [("HGETALL", keys.work(name, suffix=suffix)) for name in names for suffix in _WORK_SUFFIXES]
     # A key of the wrong type must not hide what the other processes run.
     replies = pool.well_typed([*(("EXISTS", name) for name in names), *commands])

@@ -39,14 +39,12 @@ def unworked(facts: Facts) -> Iterator[Finding]:
         yield ok(f"Every queue with jobs ({len(filled)} of {len(facts.queues)}) is served.")
     elif not facts.fleet.workers:
         names = listed(f"{queue.name} ({queue.size:,})" for queue in idle)
+        advice = "Start a worker: sidekiq-py worker -r MODULE."
+        if marked := _marked_keys([queue.name for queue in idle], facts):
+            advice += f" It must be a Ruby worker: Python refuses jobs with {_quoted(marked)} (docs/pro_and_gems.md)."
         yield problem(
             f"{counted(jobs, 'job waits', 'jobs wait')}, and no process is running: {names}.",
-            " ".join(
-                [
-                    "Start a worker: sidekiq-py worker -r MODULE.",
-                    *_only_for_ruby(_marked_keys([queue.name for queue in idle], facts)),
-                ]
-            ),
+            advice,
             (queue.name for queue in idle),
         )
     else:
@@ -206,12 +204,6 @@ def _unworked(queue: QueueFacts, facts: Facts) -> Finding:
 def _marked_keys(names: Collection[str], facts: Facts) -> list[str]:
     """Foreign keys in jobs of these queues. A Python worker gives such a job back and stops serving the queue."""
     return sorted({key for name in names for key in facts.marked_queues.get(name, ())})
-
-
-def _only_for_ruby(marked: list[str]) -> list[str]:
-    if not marked:
-        return []
-    return [f"It must be a Ruby worker: Python refuses jobs with {_quoted(marked)} (docs/pro_and_gems.md)."]
 
 
 def _quoted(marked: list[str]) -> str:

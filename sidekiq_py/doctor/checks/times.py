@@ -21,6 +21,7 @@ from sidekiq_py.telemetry import LEAST_MILLISECONDS
 from sidekiq_py.wire.dialect import version_text
 
 _FIELDS = ("created_at", "enqueued_at", "failed_at", "retried_at")
+_WRITE_FLOATS = "No release of Sidekiq writes such times. Make the program that pushes them write floats: 1700000000.0"
 
 
 class Unit(enum.Enum):
@@ -89,11 +90,12 @@ def _whole_seconds(jobs: list[SampledJob], new: list[Worker]) -> Iterator[Findin
         return
     classes = sorted({job.job_class for job in jobs})
     seen = f"{counted(len(jobs), 'job has', 'jobs have')} times in whole seconds: {listed(classes)}"
-    advice = "No release of Sidekiq writes such times. Make the program that pushes them write floats: 1700000000.0"
     if new:
-        yield warning(f"{seen}. Sidekiq {releases(new)} reads them as milliseconds: January 1970.", advice, classes)
+        yield warning(
+            f"{seen}. Sidekiq {releases(new)} reads them as milliseconds: January 1970.", _WRITE_FLOATS, classes
+        )
     else:
-        yield note(f"{seen}. Sidekiq 8 would read them as milliseconds.", advice, classes)
+        yield note(f"{seen}. Sidekiq 8 would read them as milliseconds.", _WRITE_FLOATS, classes)
 
 
 def _texts(jobs: list[SampledJob]) -> Iterator[Finding]:
@@ -102,7 +104,7 @@ def _texts(jobs: list[SampledJob]) -> Iterator[Finding]:
         yield warning(
             f"{counted(len(jobs), 'job has', 'jobs have')} times as text: {listed(classes)}. Ruby's Web UI and "
             "`Queue#latency` fail on such a job.",
-            "No release of Sidekiq writes such times. Make the program that pushes them write floats: 1700000000.0",
+            _WRITE_FLOATS,
             classes,
         )
 

@@ -128,16 +128,15 @@ def worker(**given: Any) -> NoReturn:
     for name, advice in _GONE.items():
         if name in flags:
             raise click.UsageError(advice)
-    if is_watched:
-        sys.exit(_watch(flags))
-    sys.exit(run(read_all(flags, variables=os.environ, directory=working_directory())))
+    options = read_all(flags, variables=os.environ, directory=working_directory())
+    sys.exit(_watch(flags, options) if is_watched else run(options))
 
 
-def _watch(flags: dict[str, Any]) -> int:
+def _watch(flags: dict[str, Any], options: Options) -> int:
     from sidekiq_py.cli import watch
 
     # Report invalid settings before starting anything.
-    make_config(read_all(flags, variables=os.environ, directory=working_directory()))
+    make_config(options)
     named = [Path(name) for name in (*flags.get("require", ()), flags.get("config_file")) if name]
     # Run the same interpreter with the same program and flags.
     command = [sys.executable, *(word for word in sys.orig_argv[1:] if word != "--watch")]

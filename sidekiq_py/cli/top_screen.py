@@ -189,7 +189,8 @@ class _Screen:
                 self._work.start(act)
             return
         state, overview = self._state, self._feed.overview
-        self._work.message = "" if not self._work.is_busy else self._work.message
+        if not self._work.is_busy:
+            self._work.message = ""
         if key in _KEYS_OF_HELP or (state.has_help and key == _ESCAPE):
             state.has_help = not state.has_help
         elif key in (ord("\t"), curses.KEY_RIGHT):

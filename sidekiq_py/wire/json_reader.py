@@ -13,10 +13,10 @@ from sidekiq_py.errors import JsonParseError
 MAX_NESTING = 100
 
 # Comments only count outside strings and escapes only inside them, so a string is always matched as a whole.
-_STRING = r'"(?:[^"\\]++|\\.)*+"'
-_WHOLE_STRING = re.compile(_STRING, re.S)
-_STRING_OR_COMMENT = re.compile(_STRING + r"|/\*.*?\*/|//[^\n]*+\n", re.S)
-_STRING_OR_BRACKET = re.compile(_STRING + r"|[\[\]{}]", re.S)
+STRING = r'"(?:[^"\\]++|\\.)*+"'
+_WHOLE_STRING = re.compile(STRING, re.S)
+_STRING_OR_COMMENT = re.compile(STRING + r"|/\*.*?\*/|//[^\n]*+\n", re.S)
+_STRING_OR_BRACKET = re.compile(STRING + r"|[\[\]{}]", re.S)
 _ESCAPE = re.compile(r'\\(?:(?P<known>["\\/bfnrt]|u[0-9a-fA-F]{4})|(?P<other>.))', re.S)
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 

@@ -4,9 +4,9 @@ import re
 
 from sidekiq_py.errors import JsonParseError
 from sidekiq_py.wire.json_dialect import loads
+from sidekiq_py.wire.json_reader import STRING
 
-_STRING = r'"(?:[^"\\]++|\\.)*+"'
-_TOKEN = re.compile(rf"{_STRING}|[\[\]{{}},:]|[^\s\[\]{{}},:\"]++", re.S)
+_TOKEN = re.compile(rf"{STRING}|[\[\]{{}},:]|[^\s\[\]{{}},:\"]++", re.S)
 
 Span = tuple[int, int]
 """The start and the end of a value."""

@@ -19,15 +19,12 @@ from sidekiq_py.errors import JobFailed, PayloadError, Shutdown
 from sidekiq_py.outcome import Attempt, Outcome
 from sidekiq_py.redis_access.job_path.failed_jobs import add_to_dead, add_to_retry, trim_dead
 from sidekiq_py.registry import JobDefinition
-from sidekiq_py.telemetry import Report
+from sidekiq_py.telemetry import LEAST_MILLISECONDS, Report
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.failure import backtrace_lines, error_class_name, error_text, record_failure
 from sidekiq_py.wire.payload import dump, parse_job
 
 Payload = dict[str, Any]
-
-# Time stamps in milliseconds are above this from 1973 on; time stamps in seconds are below it until the year 5138.
-_LEAST_MILLISECONDS = 100_000_000_000
 
 
 class Failure(NamedTuple):
@@ -200,7 +197,7 @@ def _is_exhausted(failure: Failure, payload: Payload, retry: Any, count: int) ->
 
 def _seconds(stamp: Any) -> float:
     """A payload's time stamp in seconds. Sidekiq 8 writes whole milliseconds, earlier releases write float seconds."""
-    return stamp / 1000 if type(stamp) is int and stamp >= _LEAST_MILLISECONDS else float(stamp)
+    return stamp / 1000 if type(stamp) is int and stamp >= LEAST_MILLISECONDS else float(stamp)
 
 
 def _wanted_delay(failure: Failure, payload: Payload, count: int) -> int | Literal["kill", "discard"] | None:

@@ -438,7 +438,7 @@ class JobSet(SizedOfRedis):
     ) -> BulkResult:
         """`retry` for many entries of this set, a hundred per round trip; other arguments as for `retry_all`."""
         plan = partial(self._to_queue, is_retry=True)
-        return self._move_many(slices(each_of(SortedEntry, entries), per_second, stop), plan, Tally(progress))
+        return self._move_many(entries, plan, progress, per_second, stop)
 
     def add_many_to_queue(
         self,
@@ -450,7 +450,7 @@ class JobSet(SizedOfRedis):
     ) -> BulkResult:
         """`add_to_queue` for many entries of this set, a hundred per round trip; other arguments as for `retry_all`."""
         plan = partial(self._to_queue, is_retry=False)
-        return self._move_many(slices(each_of(SortedEntry, entries), per_second, stop), plan, Tally(progress))
+        return self._move_many(entries, plan, progress, per_second, stop)
 
     def kill_many(
         self,
@@ -469,7 +469,7 @@ class JobSet(SizedOfRedis):
         def plan(entry: SortedEntry) -> Move:
             return Move(entry.value, "dead", effects=ends_of_extensions(entry, "dead", self._dialect()))
 
-        return self._move_many(slices(each_of(SortedEntry, entries), per_second, stop), plan, Tally(progress), after)
+        return self._move_many(entries, plan, progress, per_second, stop, after)
 
     def delete_many(
         self,
@@ -534,12 +534,15 @@ class JobSet(SizedOfRedis):
 
     def _move_many(
         self,
-        parts: Iterable[list[SortedEntry]],
+        entries: Iterable[SortedEntry],
         plan: Callable[[SortedEntry], Move],
-        tally: Tally,
+        progress: Progress | None,
+        per_second: float | None,
+        stop: Stop | None,
         after: Callable[[SortedEntry], None] | None = None,
     ) -> BulkResult:
-        for part in parts:
+        tally = Tally(progress)
+        for part in slices(each_of(SortedEntry, entries), per_second, stop):
             by_member = {entry.value: entry for entry in part}
             moves = []
             for entry in by_member.values():

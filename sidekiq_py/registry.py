@@ -43,15 +43,14 @@ def never_stopping() -> bool:
 class DefinitionTemplate:
     """A push template and its queue, with the dialect and default options that it was made for."""
 
-    __slots__ = ("default_options", "dialect", "millisecond_times", "queue", "render", "template")
+    __slots__ = ("default_options", "dialect", "millisecond_times", "queue", "render")
 
     def __init__(self, definition: "JobDefinition", dialect: Dialect, default_options: Mapping[str, Any]) -> None:
         options = {**default_options, **definition.options}
         self.dialect = dialect
         self.default_options = default_options
         self.queue: str = {**DEFAULT_OPTIONS, **options}["queue"]
-        self.template = PushTemplate(definition.name, options, dialect)
-        self.render = self.template.render
+        self.render = PushTemplate(definition.name, options, dialect).render
         self.millisecond_times = dialect.millisecond_times
 
 

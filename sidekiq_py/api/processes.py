@@ -20,8 +20,8 @@ from sidekiq_py.wire.number_text import to_finite
 from sidekiq_py.wire.process_info import ProcessInfo, parse_info
 from sidekiq_py.wire.work import parse_work
 
-# Both languages beat every ten seconds at most.
-_SILENT_SECONDS = 25
+# Two beats at the slower interval, and a margin. Both languages beat every ten seconds at most.
+SILENT_SECONDS = 25
 
 
 def seconds_since_beat(process: "Process", now: float) -> float:
@@ -37,7 +37,7 @@ def seconds_since_beat(process: "Process", now: float) -> float:
 
 def is_silent(process: "Process", now: float) -> bool:
     """True if a process has missed two heartbeats: it died, hangs or has lost Redis."""
-    return seconds_since_beat(process, now) > _SILENT_SECONDS
+    return seconds_since_beat(process, now) > SILENT_SECONDS
 
 
 class Process:

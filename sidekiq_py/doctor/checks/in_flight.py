@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 
+from sidekiq_py.api.processes import SILENT_SECONDS
 from sidekiq_py.doctor import families
 from sidekiq_py.doctor.facts import Facts
 from sidekiq_py.doctor.finding import Finding, listed, note, ok, problem, verb, warning
@@ -12,8 +13,6 @@ from sidekiq_py.wire import keys
 
 # Leases are read every 5 s; an owner counts as dead when its lease was missing in two reads more than 10 s apart.
 _RECOVERED_WITHIN_SECONDS = 20
-# Two beats at the slower interval, and a margin: an older heartbeat is no sign of life.
-_SILENT_SECONDS = 25
 
 # The end of working:queue:<queue>:<hostname>:<pid>:<12 hex>; older releases omit the last part.
 _GITLAB_IDENTITY = re.compile(r":([^:]+:\d+(?::[0-9a-f]{12})?)\Z")
@@ -24,7 +23,7 @@ def orphans(facts: Facts) -> Iterator[Finding]:
     owners = facts.owners
     alive = [owner for owner in owners.entered if owner.has_lease and not owner.is_departed]
     gone = [owner for owner in owners.entered if owner.jobs and not owner.has_lease]
-    beating = {worker.identity for worker in facts.fleet.workers if (worker.beat_age_seconds or 0) < _SILENT_SECONDS}
+    beating = {worker.identity for worker in facts.fleet.workers if (worker.beat_age_seconds or 0) < SILENT_SECONDS}
     waking = [owner for owner in gone if owner.identity in beating and not owner.is_departed]
     dead = [owner for owner in gone if owner not in waking]
     jobs = sum(owner.jobs for owner in dead)

@@ -1,7 +1,7 @@
 """Keys of Sidekiq and sidekiq_py that hold another type than they should, so that writes to them fail."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -121,14 +121,11 @@ def _of_days(now: float) -> dict[str, _Kind]:
 def _kind_of(name: str) -> _Kind | None:
     if name.startswith((keys.STAT_PROCESSED, keys.STAT_FAILED)):
         return _FINISHING
-    found: Sequence[_Kind] = [kind for prefix, kind in _PREFIXES.items() if name.startswith(prefix)]
-    return found[0] if found else None
+    return next((kind for prefix, kind in _PREFIXES.items() if name.startswith(prefix)), None)
 
 
 def _seen(key: str, kind: str, expected: str) -> str:
     is_a = f"the key `{key}` is a {_WORDS.get(kind, kind)}"
-    return (
-        f"{is_a} that is not a whole number"
-        if (kind, expected) == ("string", _NUMBER)
-        else (f"{is_a} and not a {_WORDS.get(expected, expected)}")
-    )
+    if (kind, expected) == ("string", _NUMBER):
+        return f"{is_a} that is not a whole number"
+    return f"{is_a} and not a {_WORDS.get(expected, expected)}"

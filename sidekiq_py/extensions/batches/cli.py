@@ -12,6 +12,7 @@ from sidekiq_py.cli.output import DefaultsToList, echo_done, echo_json, echo_jso
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.extensions.batches import state
 from sidekiq_py.extensions.batches.api import Batches
+from sidekiq_py.extensions.batches.callbacks import EVENTS
 from sidekiq_py.extensions.batches.state import STATES, BatchStatus
 from sidekiq_py.logs import counted
 from sidekiq_py.redaction import current
@@ -162,7 +163,7 @@ def _facts(status: BatchStatus, now: float) -> list[tuple[str, object]]:
         facts.append(("children", status.children))
     if status.damaged:
         facts.append(("damaged", f"{', '.join(status.damaged)}, by another program; callbacks may never be enqueued"))
-    for event in ("complete", "success", "death"):
+    for event in EVENTS:
         at = getattr(status, f"{event}_at")
         if at is not None:
             facts.append((event, _ago(at, now)))

@@ -26,7 +26,6 @@ class PushTemplate:
         class_name: The payload's `class`.
         options: The options that the job declares, followed by those of `set(...)`.
         dialect: The release to follow.
-        is_set: True if the call goes through `set(...)`, which decides the order of keys before 6.4.
 
     Raises:
         PayloadError: The options are not valid for a job.
@@ -35,11 +34,11 @@ class PushTemplate:
 
     __slots__ = ("_bulk", "_bulk_scheduled", "_bulk_scheduled_times", "_immediate", "_time")
 
-    def __init__(self, class_name: str, options: Mapping[str, Any], dialect: Dialect, *, is_set: bool = False) -> None:
+    def __init__(self, class_name: str, options: Mapping[str, Any], dialect: Dialect) -> None:
         for key in _FILLED:
             if key in options:
                 raise PayloadError(f"{key} belongs to one push, not to the options of {class_name}")
-        call = call_item(class_name, [], dialect=dialect, set_options={} if is_set else None)
+        call = call_item(class_name, [], dialect=dialect)
         self._immediate = _pattern(call, options, dialect, has_enqueued_at=True)
         self._bulk = _pattern({"class": class_name, "args": []}, options, dialect, has_enqueued_at=True)
         self._bulk_scheduled = _pattern(

@@ -23,8 +23,7 @@ def _some_options(random: Random) -> dict[str, Any]:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("style", FloatText)
-@pytest.mark.parametrize("is_set", [False, True])
-def test_a_template_renders_what_normalize_and_for_queue_make(version: str, style: FloatText, is_set: bool) -> None:
+def test_a_template_renders_what_normalize_and_for_queue_make(version: str, style: FloatText) -> None:
     """Single and bulk pushes, with options that look like parts of a template."""
     dialect = Dialect.pinned(version, style)
     random = Random(version)
@@ -33,13 +32,12 @@ def test_a_template_renders_what_normalize_and_for_queue_make(version: str, styl
         created, enqueued = 1.7e9 + random.random() * 1e8, 1.7e9 + random.random() * 1e8
         jid = random.choice(["0123456789abcdef01234567", "8c1f-%b", 'a"b\\é'])
         told: dict[str, Any] = {"dialect": dialect, "now": created, "jid": jid, "class_options": options}
-        set_options: dict[str, Any] | None = {} if is_set else None
 
-        template = PushTemplate("Some::Job", options, dialect, is_set=is_set)
+        template = PushTemplate("Some::Job", options, dialect)
         text = dump_args(args, style)
         stamp, later_stamp = dialect.stamp(created), dialect.stamp(enqueued)
 
-        call = normalize(call_item("Some::Job", args, dialect=dialect, set_options=set_options), **told)
+        call = normalize(call_item("Some::Job", args, dialect=dialect), **told)
         assert template.render(text, jid, stamp, later_stamp) == for_queue(call, dialect=dialect, now=enqueued)
         whole = normalize({"class": "Some::Job", "args": [args]}, **told)
         job = bulk_payload(whole, args, jid=jid, dialect=dialect, now=created)

@@ -82,7 +82,7 @@ class Process:
     @property
     def queues(self) -> tuple[str, ...]:
         """The queues it fetches from."""
-        return self._info.queues or tuple(dict.fromkeys(name for c in self.capsules for name in c.weights))
+        return self._info.served_queues
 
     @property
     def started_at(self) -> datetime | None:

@@ -62,7 +62,7 @@ class Worker:
     @property
     def queues(self) -> frozenset[str]:
         """The queues it fetches from."""
-        return frozenset(self.info.queues or (name for group in self.info.capsules for name in group.weights))
+        return frozenset(self.info.served_queues)
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,6 +135,11 @@ class ProcessInfo(NamedTuple):
         """True if it is one of our processes."""
         return PYTHON_LABEL in self.labels
 
+    @property
+    def served_queues(self) -> tuple[str, ...]:
+        """The names of the queues; those of the capsules if `queues` is absent."""
+        return self.queues or tuple(dict.fromkeys(name for capsule in self.capsules for name in capsule.weights))
+
 
 def info_json(facts: ProcessFacts, dialect: Dialect) -> bytes:
     """

@@ -87,6 +87,7 @@ class Ended(NamedTuple):
         error: The exception it raised, or None.
         now: Seconds since the epoch.
         seconds: How long it ran.
+        is_reported: True if the error has already been reported to the error handlers.
     """
 
     raw: bytes
@@ -95,6 +96,7 @@ class Ended(NamedTuple):
     error: BaseException | None
     now: float
     seconds: float = 0.0
+    is_reported: bool = False
 
 
 Settle = Callable[[Sequence[settle_script.Effect], Sequence[settle_script.Effect]], bool]
@@ -143,7 +145,7 @@ class Surroundings:
         Raises:
             ExtensionError: An extension failed after the job succeeded.
         """
-        raw, payload, queue, error, now, seconds = ended
+        raw, payload, queue, error, now, seconds, _ = ended
         kind = outcome.end or _END_KINDS.get(outcome.kind)
         if kind is None or not self.extensions.handles(payload):
             return outcome
@@ -162,18 +164,17 @@ class Surroundings:
             self.hooks.report(failure, {"context": "The job is kept in dead", "job": payload, "jobstr": raw})
             return retry.dead_letter(raw, payload, self.config, now)
 
-    def carry_out(self, ended: Ended, outcome: Outcome, settle: Settle, *, is_reported: bool = False) -> bool:
+    def carry_out(self, ended: Ended, outcome: Outcome, settle: Settle) -> bool:
         """
         Settle a job of this process, or of a sibling, as *outcome* says, and call the handlers.
 
         Args:
             outcome: Any outcome but `"requeue"`, with the effects of extensions already added.
-            is_reported: True if the error has already been reported to the error handlers.
 
         Returns:
             False if the job was no longer ours; then nothing was written.
         """
-        raw, payload, queue, error, now, _ = ended
+        raw, payload, queue, error, now, _, is_reported = ended
         has_failed = outcome.kind != "done"
         counters = job_counts.count_commands(now, failed=has_failed)
         death = self.pending_death(outcome, raw, error)
@@ -460,17 +461,17 @@ class AttemptEnd:
     ) -> None:
         now = now_seconds()
         outcome = self._around.after_failure(unit.raw, unit.queue, error, definition, now)
-        self._end(unit, Ended(unit.raw, payload, unit.queue, error, now, seconds), outcome, is_reported=is_reported)
+        self._end(unit, Ended(unit.raw, payload, unit.queue, error, now, seconds, is_reported), outcome)
 
-    def _end(self, unit: UnitOfWork, ended: Ended, outcome: Outcome, *, is_reported: bool = False) -> None:
+    def _end(self, unit: UnitOfWork, ended: Ended, outcome: Outcome) -> None:
         """Settle the job with *outcome* and the effects of extensions."""
-        self._carry_out(unit, ended, self._around.with_ends_of_extensions(ended, outcome), is_reported=is_reported)
+        self._carry_out(unit, ended, self._around.with_ends_of_extensions(ended, outcome))
 
-    def _carry_out(self, unit: UnitOfWork, ended: Ended, outcome: Outcome, *, is_reported: bool = False) -> None:
+    def _carry_out(self, unit: UnitOfWork, ended: Ended, outcome: Outcome) -> None:
         if outcome.kind == "requeue":
             self._requeue(unit, ended.error, outcome.vital)
             _emit_settled("requeue", ended.payload, unit.raw, unit.queue)
-        elif not self._around.carry_out(ended, outcome, partial(self._fetcher.settle, unit), is_reported=is_reported):
+        elif not self._around.carry_out(ended, outcome, partial(self._fetcher.settle, unit)):
             log.info("a job ended after another process had taken it over; nothing was written: %s", unit)
 
     def _requeue(self, unit: UnitOfWork, error: BaseException | None, other: tuple[settle_script.Effect, ...]) -> None:

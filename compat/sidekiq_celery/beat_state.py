@@ -11,7 +11,8 @@ from datetime import datetime
 from typing import Any
 
 from sidekiq_celery._beat import as_data, turns
-from sidekiq_celery._beat.persistent import PersistentScheduler, Runs, read_runs, turns_key
+from sidekiq_celery._beat.persistent import PersistentScheduler, turns_key
+from sidekiq_celery._beat.runs import Runs, read_runs
 from sidekiq_celery._beat.scheduler import Scheduler
 from sidekiq_celery._send.clients import client_of
 from sidekiq_celery.contract import App
@@ -50,7 +51,7 @@ def entries(app: App) -> list[EntryState]:
     values, held, _ = turns.read(client_of(app).pool, turns_key(app))
     found = []
     for name, entry in sorted(_scheduler(app).schedule.items()):
-        runs = read_runs(app, values[name]) if name in values else None
+        runs = read_runs(values.get(name, b""), app.timezone)
         count, last_run_at = (0, None) if runs is None else runs[1:]
         is_added = name not in app.conf.beat_schedule and name != "celery.backend_cleanup"
         when = as_data.schedule_text(entry.schedule)
@@ -121,7 +122,7 @@ def resume(app: App, name: str) -> None:
     _entry(app, name)
     pool, key = client_of(app).pool, turns_key(app)
     value, _ = turns.read_one(pool, key, name)
-    before = (read_runs(app, value) if value else None) or Runs(app.now())
+    before = read_runs(value, app.timezone) or Runs(app.now())
     turns.release(pool, key, name, before._replace(counted_from=app.now()).text())
 
 

@@ -8,9 +8,10 @@ the app.
 import json
 import time
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Any
 
+from sidekiq_celery._beat.runs import read_runs
 from sidekiq_py.extension import Pool
 
 BEATS = "sidekiq_py:beats"
@@ -43,26 +44,18 @@ def entries(pool: Pool) -> Iterable[Mapping[str, Any]]:
         if time.time() - at > _KEPT_SECONDS:
             continue
         [reply] = pool.readable([("HGETALL", f"sidekiq_py:beat:{app_name}")])
-        runs = dict(_pairs(reply or []))
+        texts = dict(_pairs(reply or []))
         for name, task, schedule in known:
+            runs = read_runs(texts.get(name, b""), UTC)
+            sent_at = None if runs is None else runs.sent_at
             yield {
                 "name": name,
                 "cron": schedule,
                 "class": task,
                 "by": f"celery beat {app_name}",
-                "last_enqueue_time": _last_run(runs.get(name)),
+                "last_enqueue_time": None if sent_at is None else sent_at.isoformat(),
             }
 
 
 def _pairs(reply: Any) -> Iterable[tuple[str, bytes]]:
     return [(key.decode(errors="replace"), value) for key, value in zip(reply[::2], reply[1::2], strict=True)]
-
-
-def _last_run(text: bytes | None) -> str | None:
-    """When an entry was last sent, read from the text of `persistent.Runs`."""
-    try:
-        seconds, count, *more = json.loads(text or b"")
-        sent = more[0] if more else seconds if count else None
-        return None if sent is None else datetime.fromtimestamp(sent, UTC).isoformat()
-    except (ValueError, TypeError, OverflowError, OSError, RecursionError):
-        return None

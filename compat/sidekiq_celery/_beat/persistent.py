@@ -6,12 +6,12 @@ time of the last run from the value it has read and enqueues the task, in one st
 beat is killed, and an entry that was due while no beat was running is sent once when one starts.
 """
 
-import json
 import time
-from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from datetime import datetime
+from typing import Any
 
 from sidekiq_celery._beat import as_data, listing, turns
+from sidekiq_celery._beat.runs import Runs, read_runs
 from sidekiq_celery._beat.scheduler import Scheduler, SchedulingError, logger
 from sidekiq_celery._send import pipeline_buffer
 from sidekiq_celery._send.clients import client_of
@@ -30,49 +30,6 @@ _SHOW_EVERY_SECONDS = 3600
 def turns_key(app: Any) -> str:
     """The key that holds the state of an app's beats; see `turns`."""
     return f"sidekiq_py:beat:{app.main or 'default'}"
-
-
-class Runs(NamedTuple):
-    """
-    The stored record of an entry's runs.
-
-    Args:
-        counted_from: The time from which the next run is calculated: the last run or, for an entry that was new,
-            resumed or ahead of the clock, the moment when that happened.
-        total: The number of runs.
-        sent_at: When it was last sent; None if never.
-    """
-
-    counted_from: datetime
-    total: int = 0
-    sent_at: datetime | None = None
-
-    def text(self) -> bytes:
-        """
-        The text for Redis: a JSON array with times in seconds since the epoch. The third value, when it was last sent,
-        is only written if the first two do not imply it, because a beat of an earlier release reads two.
-        """
-        counted_from = maybe_make_aware(self.counted_from).timestamp()
-        sent = None if self.sent_at is None else maybe_make_aware(self.sent_at).timestamp()
-        is_implied = sent == (counted_from if self.total else None)
-        return json.dumps([counted_from, self.total] if is_implied else [counted_from, self.total, sent]).encode()
-
-
-def read_runs(app: Any, text: bytes) -> Runs | None:
-    """
-    Read the text that `Runs.text` has written; times are in the app's time zone. Returns None if another program has
-    written something else.
-    """
-
-    def in_zone(moment: float) -> datetime:
-        return datetime.fromtimestamp(moment, UTC).astimezone(app.timezone)
-
-    try:
-        seconds, count, *more = json.loads(text)
-        sent = more[0] if more else seconds if count else None
-        return Runs(in_zone(seconds), int(count), None if sent is None else in_zone(sent))
-    except (ValueError, TypeError, OverflowError, OSError, RecursionError):
-        return None
 
 
 class PersistentScheduler(Scheduler):
@@ -214,14 +171,13 @@ class PersistentScheduler(Scheduler):
         return False
 
     def _sent_at(self, name: str) -> datetime | None:
-        value = self._seen.get(name)
-        runs = read_runs(self.app, value) if value else None
+        runs = read_runs(self._seen.get(name, b""), self.app.timezone)
         return None if runs is None else runs.sent_at
 
     def _adopt(self, entry: Any, value: bytes) -> None:
         self._seen[entry.name] = value
         if value:
-            runs = read_runs(self.app, value) or self._begun_anew(entry.name, value)
+            runs = read_runs(value, self.app.timezone) or self._begun_anew(entry.name, value)
             entry.last_run_at, entry.total_run_count, _ = runs
 
     def _begun_anew(self, name: str, value: bytes) -> Runs:

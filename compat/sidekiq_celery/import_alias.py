@@ -22,7 +22,7 @@ from functools import partial
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import BuiltinImporter, FrozenImporter, ModuleSpec, PathFinder
-from importlib.util import find_spec, spec_from_loader
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
@@ -33,8 +33,6 @@ __all__ = ("install_as_celery", "own_name")
 
 _ALIAS = "celery"
 _OWN = "sidekiq_celery"
-_BILLIARDS_ERRORS = "billiard.exceptions"
-_KOMBU = "kombu"
 _GUIDE = "docs/migrating_from_celery.md"
 
 # They look for files or built-in modules, and ignore what other finders have found.
@@ -54,10 +52,9 @@ def install_as_celery() -> None:
         return
     _refuse_the_real_one()
     sys.meta_path.insert(0, CeleryFinder())
-    if _BILLIARDS_ERRORS in sys.modules:
-        vars(sys.modules[_BILLIARDS_ERRORS]).update(_FROM_BILLIARD)
-    if _KOMBU in sys.modules:
-        _show_kombus_submodules()
+    for name, change in _CHANGES.items():
+        if name in sys.modules:
+            change(sys.modules[name])
 
 
 def own_name(module: str) -> str:
@@ -86,17 +83,13 @@ class CeleryFinder(MetaPathFinder):
         own = own_name(fullname)
         if own != fullname:
             return self._of_celery(fullname, own, path, target)
-        if fullname == _BILLIARDS_ERRORS:
-            return self._of_others(fullname, path, target, _BilliardLoader)
-        if fullname == _KOMBU:
-            return self._of_others(fullname, path, target, _KombuLoader)
+        if fullname in _CHANGES:
+            return self._of_others(fullname, path, target, _ChangingLoader)
         if _is_own(fullname):
             return self._of_others(fullname, path, target, lambda loader: _RecordingLoader(loader, self._loads))
         return None
 
-    def _of_celery(
-        self, fullname: str, own: str, path: Sequence[str] | None, target: ModuleType | None
-    ) -> ModuleSpec | None:
+    def _of_celery(self, fullname: str, own: str, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec:
         asked: dict[str, ModuleSpec] = self._asked.__dict__
         if fullname in asked:
             # An import hook's finder is asking: it looks up the real spec in order to wrap its loader.
@@ -109,9 +102,7 @@ class CeleryFinder(MetaPathFinder):
             )
         is_package = found.submodule_search_locations is not None
         loader = _SameModule(own, self._loads)
-        spec = spec_from_loader(fullname, loader, origin=found.origin, is_package=is_package)
-        if spec is None:
-            return None
+        spec = ModuleSpec(fullname, loader, origin=found.origin, is_package=is_package)
         asked[fullname] = spec
         try:
             for find in _other_finders(self):
@@ -214,20 +205,13 @@ class _RecordingLoader(_SameLoader):
             super().exec_module(module)
 
 
-class _BilliardLoader(_SameLoader):
-    """Puts our errors into the module with billiard's."""
+class _ChangingLoader(_SameLoader):
+    """Changes a module of another package after loading it."""
 
     def exec_module(self, module: ModuleType) -> None:
         super().exec_module(module)
-        vars(module).update(_FROM_BILLIARD)
-
-
-class _KombuLoader(_SameLoader):
-    """Makes the modules below kombu attributes of it."""
-
-    def exec_module(self, module: ModuleType) -> None:
-        super().exec_module(module)
-        _show_kombus_submodules()
+        # kombu puts a module of its own class in its place.
+        _CHANGES[module.__name__](sys.modules[module.__name__])
 
 
 class _SameModule(Loader):
@@ -282,9 +266,20 @@ def _is_own(name: str) -> bool:
     return name == _OWN or name.startswith(f"{_OWN}.")
 
 
-def _show_kombus_submodules() -> None:
-    # kombu puts a module of its own class in its place. Where nothing is found here, that class looks up its names.
-    vars(sys.modules[_KOMBU])["__getattr__"] = partial(submodule, _KOMBU)
+def _use_our_errors(billiards: ModuleType) -> None:
+    vars(billiards).update(_FROM_BILLIARD)
+
+
+def _show_submodules(kombu: ModuleType) -> None:
+    # Where nothing is found here, kombu's class of its module looks up its names.
+    vars(kombu)["__getattr__"] = partial(submodule, "kombu")
+
+
+# What is changed in modules of other packages.
+_CHANGES: dict[str, Callable[[ModuleType], None]] = {
+    "billiard.exceptions": _use_our_errors,
+    "kombu": _show_submodules,
+}
 
 
 def _celery_s_name(own: str) -> str | None:

@@ -23,28 +23,23 @@ _MOST_WORDS = 10_000
 
 
 @contextmanager
-def batch(app: App) -> Iterator[None]:
+def batch(app: App) -> Iterator[PipelineBuffer]:
     """
     Send what is published within the block when the block ends; send nothing if it raises.
+
+    Yields:
+        The buffer, for commands to run before the next publish.
 
     Raises:
         kombu.exceptions.OperationalError: It was not sent, or it is unknown whether it was.
     """
-    if pipeline_buffer.current() is not None:
-        yield
+    buffer = pipeline_buffer.current()
+    if buffer is not None:
+        yield buffer
         return
     with pipeline_buffer.buffering() as wanted:
-        yield
+        yield wanted
     send(app, wanted)
-
-
-def keep(app: App, commands: list[Command]) -> None:
-    """Run *commands* before the next publish."""
-    buffer = pipeline_buffer.current()
-    later = PipelineBuffer() if buffer is None else buffer
-    later += commands
-    if buffer is None:
-        send(app, later)
 
 
 def send(app: App, wanted: PipelineBuffer) -> None:

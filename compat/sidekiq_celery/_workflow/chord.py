@@ -7,7 +7,7 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from sidekiq_celery._result.base import allow_join_result
-from sidekiq_celery._send.atomic_batch import batch, keep
+from sidekiq_celery._send.atomic_batch import batch
 from sidekiq_celery._send.flow_store import keep_chord
 from sidekiq_celery._state import get_current_app
 from sidekiq_celery._type_variables import R_co, T, Unknown
@@ -303,9 +303,9 @@ class _chord(Signature[R_co]):
         members = header._freeze_group_tasks(group_id=group_id, chord=part(group_id, 0), root_id=root_id)
         # Each member has its own chord option now.
         header.options.pop("chord", None)
-        with batch(app):
+        with batch(app) as buffer:
             if header.tasks:
-                keep(app, keep_chord(group_id, sum(map(count_parts, header.tasks)), body))
+                buffer.extend(keep_chord(group_id, sum(map(count_parts, header.tasks)), body))
                 parent: Any = header.apply_async(partial_args, kwargs, task_id=group_id, **{**options, **delay})
             else:
                 body.delay([])

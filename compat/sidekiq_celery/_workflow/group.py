@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterator, MutableSequence
 from typing import TYPE_CHECKING, Any, Self, overload
 
-from sidekiq_celery._send.atomic_batch import batch, keep
+from sidekiq_celery._send.atomic_batch import batch
 from sidekiq_celery._send.flow_store import keep_chord
 from sidekiq_celery._type_variables import T
 from sidekiq_celery._wire.chord_part import is_part, nth_part, part, shared
@@ -220,7 +220,8 @@ class group(Signature[Any]):
             parts += count_parts(sig)
             yield result
         if body is not None and group_id is not None:
-            keep(self.app, keep_chord(group_id, parts, body))
+            with batch(self.app) as buffer:
+                buffer.extend(keep_chord(group_id, parts, body))
 
     def _freeze_gid(self, options: dict[str, Any]) -> tuple[dict[str, Any], str, str | None]:
         kept = self._IMMUTABLE_OPTIONS

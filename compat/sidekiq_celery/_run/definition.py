@@ -110,15 +110,6 @@ class JobRun(TaskRun):
         elif signals.task_rejected.receivers:
             signals.task_rejected.send(sender=consumer, message=Message(self.request), exc=error)
 
-    def fail(self, error: BaseException, *, calls_hook: bool = True) -> None:
-        """Record that the task has failed for good with *error*. An unregistered task has no hooks."""
-        super().fail(error, calls_hook=calls_hook and not self.is_unknown)
-
-    def after(self) -> None:
-        """Call what comes after the task's end."""
-        if not self.is_unknown:
-            super().after()
-
     def end_from_outside(self, error: BaseException) -> None:
         """
         Handle a run that something other than the task has ended: a hard limit, a remote control command, middleware.

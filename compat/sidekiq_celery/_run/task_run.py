@@ -209,7 +209,8 @@ class TaskRun:
         Record that the task has failed for good with *error*.
 
         Args:
-            calls_hook: True to call `on_failure`; False if the task's process has died, or the task is unknown.
+            calls_hook: True to call `on_failure`, which an unregistered task does not have; False if the task's process
+                has died.
         """
         task = self.plan.task
         error = without_exits(error)
@@ -217,15 +218,15 @@ class TaskRun:
         self.einfo = einfo = exception_info(error)
         self.effects = []
         self._buffer_failure(error, None if self.is_unknown else _stored_traceback(einfo))
-        if calls_hook:
+        if calls_hook and not self.is_unknown:
             self._guarded(lambda: task.on_failure(error, self.task_id, self.args, self.kwargs, einfo), "on_failure")
         run_signals.send_failure(self, error, einfo, error.__traceback__ or einfo.traceback)
         task_log.log_end(task, self.request, einfo)
 
     def after(self) -> None:
         """Call `after_return` after a success, or after a failure that does not raise."""
-        if self.state not in IGNORE_STATES and self.plan.after_return is not None:
-            hook = self.plan.after_return
+        hook = self.plan.after_return
+        if self.state not in IGNORE_STATES and hook is not None and not self.is_unknown:
             arguments = (self.state, self.retval, self.task_id, self.args, self.kwargs, None)
             self._call_late(lambda: hook(*arguments), "after_return")
 

@@ -7,6 +7,7 @@ of a caller's workflow.
 """
 
 from collections.abc import Callable
+from operator import length_hint
 from typing import Any
 
 CHAIN, CHORD, GROUP = "chain", "chord", "group"
@@ -88,13 +89,4 @@ def ends_in_group(sig: Any) -> bool:
 
 def maybe_unroll_group(group: Any) -> Any:
     """The member of a group that has only one; any other group is returned unchanged."""
-    try:
-        size = len(group.tasks)
-    except TypeError:
-        try:
-            if group.tasks.__length_hint__() != 1:
-                return group
-        except (AttributeError, TypeError):
-            return group
-        return next(iter(group.tasks))
-    return group.tasks[0] if size == 1 else group
+    return next(iter(group.tasks)) if length_hint(group.tasks) == 1 else group

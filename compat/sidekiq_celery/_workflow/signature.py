@@ -60,12 +60,12 @@ class Signature(dict[str, Any], Generic[R_co]):
     def from_dict(cls, d: Any, app: Any = None) -> Any:
         """Restore a signature, of the right kind, from the dict *d*."""
         kind = d.get("subtask_type")
-        if kind and kind not in cls.TYPES:
-            kinds.load()
-        target = cls.TYPES[kind] if kind else cls
-        if target is cls or not kind:
+        if not kind:
             return Signature(d, app=app)
-        return target.from_dict(d, app=app)
+        if kind not in cls.TYPES:
+            kinds.load()
+        target = cls.TYPES[kind]
+        return Signature(d, app=app) if target is cls else target.from_dict(d, app=app)
 
     def __init__(
         self,

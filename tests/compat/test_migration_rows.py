@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from sidekiq_celery import Celery, Task, bootsteps, signals
 from sidekiq_celery.bin.base import CeleryOption
 from sidekiq_celery.bin.celery import celery
-from sidekiq_celery.exceptions import ImproperlyConfigured
-from sidekiq_celery.worker.request import Request
+from sidekiq_celery.exceptions import ImproperlyConfigured, InvalidTaskError
+from sidekiq_celery.worker.request import Context, Request
 
 from tests.compat.log.kept import logging_kept
 from tests.compat.tasks.conftest import app, worker
@@ -146,14 +146,52 @@ def test_a_class_of_requests_has_no_effect(app: Celery, worker: TaskWorker) -> N
     assert requested.delay().get(timeout=60) == "ran"
 
 
-def test_a_request_of_the_worker_is_a_name_alone() -> None:
-    """Classes may derive from it; who makes one is told what to use."""
+def test_a_request_of_the_worker_is_made_of_a_message(app: Celery) -> None:
+    """As tests of result backends do; who wants it to run is told what to use."""
 
     class Mine(Request):
         pass
 
-    with pytest.raises(NotImplementedError, match="the task's own `request`"):
-        Mine()
+    @app.task(name="proj.asked")
+    def asked(x: int, y: int) -> None: ...
+
+    headers, properties, body, _ = app.amqp.as_task_v2("an-id", "proj.asked", (1,), {"y": 2}, shadow="shown", chord={})
+    message = Context(headers=headers, properties=properties, body=body)
+
+    request = Mine(message, app=app, hostname="w@here", decoded=True)
+
+    assert (request.id, request.type, request.task, request.humaninfo()) == (
+        "an-id",
+        "proj.asked",
+        asked,
+        "shown[an-id]",
+    )
+    assert (request.args, request.kwargs, request.argsrepr, request.chord) == ((1,), {"y": 2}, "(1,)", {})
+    assert (request.info()["hostname"], request.content_type, request.ignore_result) == ("w@here", None, False)
+    assert request.request_dict == {
+        **headers,
+        **{"properties": properties, "reply_to": "", "correlation_id": "an-id", "hostname": "w@here"},
+        **{"args": (1,), "kwargs": {"y": 2}, "delivery_info": request.delivery_info},
+    }
+    with pytest.raises(AttributeError, match="the task's own `request`"):
+        request.execute_using_pool(None)
+
+
+def test_a_request_of_a_task_s_name_needs_no_app() -> None:
+    """django-celery-results makes those in its tests."""
+    message = Context(headers={"id": "an-id", "task": "proj.asked", "ignore_result": False}, body=[[], {}, None])
+
+    request = Request(message, task="proj.asked", decoded=True)
+
+    assert (request.app, request.task, request.store_errors, request.eta) == (None, "proj.asked", True, None)
+
+
+def test_a_request_whose_eta_is_no_time_is_refused(app: Celery) -> None:
+    """With Celery's error for messages of that kind."""
+    headers, properties, body, _ = app.amqp.as_task_v2("an-id", "proj.asked", eta="soon")
+
+    with pytest.raises(InvalidTaskError, match="invalid ETA or expiry"):
+        Request(Context(headers=headers, properties=properties, body=body), app=app, task="proj.asked", decoded=True)
 
 
 def test_a_test_hands_a_request_to_a_task(app: Celery) -> None:

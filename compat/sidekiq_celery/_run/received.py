@@ -5,7 +5,9 @@ Both are made from the task's own request, and only if a receiver is connected.
 """
 
 import json
+from collections.abc import Mapping
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from sidekiq_celery._send.running_task import RunDetails
@@ -13,6 +15,7 @@ from sidekiq_celery._wire.context import Context
 from sidekiq_celery._wire.message import aware
 from sidekiq_celery._wire.payload import EMBEDDED
 from sidekiq_celery.exceptions import InvalidTaskError
+from sidekiq_celery.utils.nodenames import gethostname
 
 # Fields of a run that are not message headers.
 _OF_THE_RUN = frozenset(
@@ -72,61 +75,81 @@ class Message:
 
 class Request:
     """
-    A job that a worker is about to run. It can be the base of classes that are also used with Celery, but
-    `Task.Request` has no effect here.
+    A job that a worker is about to run. `Task.Request` has no effect here.
+
+    Args:
+        message: Has `headers`, `properties`, `delivery_info`, `body` and `payload`, as `Message` does.
+        hostname: The worker's name; by default the machine's.
+        task: By default the one of *app* that the message names.
+        headers, body: Used in place of the message's.
+        decoded: True if the body is the payload itself, and not its text.
+        on_ack, on_reject, request_dict, opts: Without effect: the engine acknowledges jobs.
 
     Attributes:
         name: The task's name, or the name to show for the call in logs; `type` is always the task's name.
         acknowledged, time_start, worker_pid: False or None, as the task has not started.
 
     Raises:
-        NotImplementedError: The constructor is called.
+        InvalidTaskError: The ETA or expiry is not a valid time.
     """
 
     acknowledged = False
     time_start: float | None = None
     worker_pid: int | None = None
-    connection_errors: tuple[type[BaseException], ...] = ()
-    eventer: Any = None
-    utc = True
 
-    _context: Context
-    _task: Any
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise NotImplementedError(f"there is no consumer here that makes requests of messages: {_NOT_HERE}")
-
-    def _fill(self, run: RunDetails) -> "Request":
-        task, context = run.plan.task, run.request
-        self._context, self._task = context, task
-        self.id = self.task_id = run.task_id
-        self.type: str = task.name
-        self.name = self.task_name = context.shadow or task.name
-        self.app = task.app
-        self.task = task
-        self.args, self.kwargs = run.args, run.kwargs
-        self.argsrepr, self.kwargsrepr = context.argsrepr, context.kwargsrepr
-        self.message = Message(context)
-        self.body = self.message.body
-        self.content_type, self.content_encoding = Message.content_type, Message.content_encoding
-        self.hostname = context.hostname
-        self.delivery_info = context.delivery_info
-        self.correlation_id = context.correlation_id
-        self.reply_to = context.reply_to
-        self.root_id, self.parent_id = context.root_id, context.parent_id
-        self.group, self.group_index = context.group, context.group_index
-        self.time_limits = list(context.timelimit or (None, None))
-        self.replaced_task_nesting = context.replaced_task_nesting
-        self.stamped_headers = list(context.stamped_headers or [])
-        self.stamps = {name: (context.stamps or {}).get(name) for name in self.stamped_headers}
-        self.errbacks, self.chord = context.errbacks, context.chord
-        self.ignore_result = bool(task.ignore_result if context.ignore_result is None else context.ignore_result)
-        self.store_errors = not self.ignore_result or task.store_errors_even_if_ignored
-        self.tzlocal = self.app.conf.timezone
-        self.eta, self.expires = self._moment(context.eta), self._moment(context.expires)
+    def __init__(
+        self,
+        message: Any,
+        on_ack: Any = None,
+        hostname: str | None = None,
+        eventer: Any = None,
+        app: Any = None,
+        connection_errors: tuple[type[BaseException], ...] | None = None,
+        request_dict: Any = None,
+        task: Any = None,
+        on_reject: Any = None,
+        body: Any = None,
+        headers: Mapping[str, Any] | None = None,
+        decoded: bool = False,
+        utc: bool = True,
+        **opts: Any,
+    ) -> None:
+        fields = dict(message.headers if headers is None else headers)
+        properties, place = message.properties or {}, message.delivery_info or {}
+        self.message, self.app, self.eventer, self.utc = message, app, eventer, utc
+        self.connection_errors = connection_errors or ()
+        self.body = message.body if body is None else body
+        self.content_type = None if decoded else message.content_type
+        self.content_encoding = None if decoded else message.content_encoding
+        self.args, self.kwargs, embedded = self.body if decoded else message.payload
+        self._embedded: dict[str, Any] = embedded or {}
+        self.id = self.task_id = fields["id"]
+        self.type: str = fields["task"]
+        self.name = self.task_name = fields.get("shadow") or self.type
+        self.task = self._task = task or app.tasks[self.type]
+        self.argsrepr, self.kwargsrepr = fields.get("argsrepr", ""), fields.get("kwargsrepr", "")
+        self.hostname = hostname or gethostname()
+        self.delivery_info = {
+            "exchange": place.get("exchange"),
+            "routing_key": place.get("routing_key"),
+            "priority": properties.get("priority"),
+            "redelivered": place.get("redelivered", False),
+        }
+        self.correlation_id, self.reply_to = properties.get("correlation_id"), properties.get("reply_to")
+        self.root_id, self.parent_id = fields.get("root_id"), fields.get("parent_id")
+        self.group, self.group_index = fields.get("group"), fields.get("group_index")
+        self.time_limits = list(fields.get("timelimit") or (None, None))
+        self.replaced_task_nesting = fields.get("replaced_task_nesting", 0)
+        self.stamped_headers = list(fields.get("stamped_headers") or [])
+        self.stamps = {name: (fields.get("stamps") or {}).get(name) for name in self.stamped_headers}
+        self.errbacks, self.chord = (self._embedded.get(name) for name in ("errbacks", "chord"))
+        ignores = fields.get("ignore_result")
+        self.ignore_result = bool(self.task.ignore_result if ignores is None else ignores)
+        self.store_errors = not self.ignore_result or self.task.store_errors_even_if_ignored
+        self.eta, self.expires = self._moment(fields.get("eta")), self._moment(fields.get("expires"))
         self.request_dict = {
-            **self.message.headers,
-            "properties": self.message.properties,
+            **fields,
+            "properties": properties,
             "reply_to": self.reply_to,
             "correlation_id": self.correlation_id,
             "hostname": self.hostname,
@@ -134,10 +157,21 @@ class Request:
             "args": self.args,
             "kwargs": self.kwargs,
         }
-        return self
 
     def _moment(self, value: Any) -> datetime | None:
-        return None if value is None else aware(self.app, value)
+        try:
+            return None if value is None else aware(self.app, value)
+        except (ValueError, TypeError) as error:
+            raise InvalidTaskError(f"invalid ETA or expiry: {error}") from error
+
+    @cached_property
+    def _context(self) -> Context:
+        return Context({**self.request_dict, **self._embedded})
+
+    @property
+    def tzlocal(self) -> Any:
+        """The app's setting `timezone`."""
+        return self.app.conf.timezone
 
     def info(self, safe: bool = False) -> dict[str, Any]:
         """
@@ -188,7 +222,7 @@ def request_of(run: RunDetails) -> Request:
     Raises:
         InvalidTaskError: The ETA or expiry is not a valid time.
     """
-    try:
-        return Request.__new__(Request)._fill(run)
-    except (ValueError, TypeError) as error:
-        raise InvalidTaskError(f"invalid ETA or expiry: {error}") from error
+    task, context = run.plan.task, run.request
+    request = Request(Message(context), hostname=context.hostname, app=task.app, task=task)
+    request._context = context
+    return request

@@ -107,14 +107,33 @@ class RedisBackend(Awaiting, BaseKeyValueStoreBackend):
         logger.error("Connection to Redis lost: Retry (%s/%s) in %.2f seconds.", retries, max_retries or "Inf", pause)
         return pause
 
+    @property
+    def connparams(self) -> dict[str, Any]:
+        """The parameters of a redis-py connection, for programs that open one. Nothing here does."""
+        from redis.connection import parse_url
+
+        settings, place = self.settings, parse_url(self._redis_py_url)  # type: ignore[no-untyped-call]
+        return {
+            **({} if "path" in place else {"host": "localhost", "port": 6379}),
+            "db": 0,
+            "max_connections": self.max_connections,
+            "socket_timeout": settings.socket_timeout_seconds,
+            "socket_connect_timeout": settings.connect_timeout_seconds,
+            **place,
+        }
+
     @cached_property
     def client(self) -> Any:
         """A redis-py client, for programs that use one. Nothing here does."""
         import redis
 
-        if "+sentinel://" not in self.settings.url:
-            return redis.Redis.from_url(self.settings.url)
-        raise NotImplementedError("There is no client for a Redis behind sentinels; make one with redis.sentinel")
+        return redis.Redis.from_url(self._redis_py_url)
+
+    @property
+    def _redis_py_url(self) -> str:
+        if "+sentinel://" in self.settings.url:
+            raise NotImplementedError("There is no client for a Redis behind sentinels; make one with redis.sentinel")
+        return self.settings.url
 
     # Storing
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import redis
 from sidekiq_celery import Celery
 from sidekiq_celery.app.backends import by_url
 from sidekiq_celery.backends.base import BaseBackend, BaseDictBackend, DisabledBackend, get_current_task
@@ -58,6 +59,41 @@ def test_the_urls_of_celery_lead_to_redis(make_app: MakeApp, url: str, own: str)
 
     assert app.backend.settings.url == own
     assert type(app.backend) is (SentinelBackend if url.startswith("sentinel") else RedisBackend)
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("redis://", {"host": "localhost", "port": 6379, "db": 0}),
+        (
+            "redis://me:secret@host:1234/5",
+            {"host": "host", "port": 1234, "db": 5, "username": "me", "password": "secret"},
+        ),
+        ("rediss://host", {"host": "host", "port": 6379, "db": 0, "connection_class": redis.SSLConnection}),
+        (
+            "unix:///tmp/redis.sock?db=2",
+            {"path": "/tmp/redis.sock", "db": 2, "connection_class": redis.UnixDomainSocketConnection},
+        ),
+    ],
+)
+def test_a_program_opens_a_connection_of_redis_py_by_connparams(
+    make_app: MakeApp, url: str, place: dict[str, Any]
+) -> None:
+    """As with Celery's backend; they are what a pool of redis-py takes."""
+    backend = make_app(result_backend=url, redis_socket_timeout=7.5, redis_max_connections=3).backend
+
+    limits = {"socket_timeout": 7.5, "socket_connect_timeout": backend.settings.connect_timeout_seconds}
+    assert backend.connparams == {**place, **limits, "max_connections": 3}
+    connection = redis.ConnectionPool(**backend.connparams).make_connection()
+    assert all(getattr(connection, name) == value for name, value in place.items() if name in ("host", "path", "db"))
+
+
+def test_a_redis_behind_sentinels_has_no_connparams(make_app: MakeApp) -> None:
+    """The error names redis-py's module for that."""
+    app = make_app(result_backend="sentinel://one", result_backend_transport_options={"master_name": "main"})
+
+    with pytest.raises(NotImplementedError, match=r"redis\.sentinel"):
+        _ = app.backend.connparams
 
 
 def test_settings_fill_in_for_a_url(make_app: MakeApp) -> None:

@@ -141,9 +141,13 @@ class Job:
 
     def __init_subclass__(cls, *, name: str | None = None, **options: Unpack[_ClassOptions]) -> None:
         super().__init_subclass__()
+        own = _own_options(cls, options)
         entry = cls._entry_point()
-        if entry is not None:
-            _declare(cls, name, options, entry)
+        if entry is None:
+            # A base class: its subclasses inherit these options.
+            cls.__sidekiq_declared__ = own  # type: ignore[attr-defined]
+        else:
+            _declare(cls, name, own, entry)
 
     def interrupted(self) -> bool:
         """True if the process is about to stop. A long job should then finish, or stop where it can resume."""
@@ -191,14 +195,15 @@ def _handle_of(cls: type[Job]) -> DeclaredJob[...]:
     return handle
 
 
-def _declare(
-    cls: type[Job], name: str | None, options: Mapping[str, Any], entry: tuple[Callable[..., Any], int]
-) -> None:
+def _own_options(cls: type[Job], options: Mapping[str, Any]) -> dict[str, Any]:
     stated = cls.__dict__.get("sidekiq_options", {})
     # A program's own keys are common there, as in Ruby, and do not need `custom`.
     warn_of_unknown(stated, _OF_CLASSES, f"sidekiq_options of {cls.__qualname__}", only_near=True)
     warn_of_unknown(options, _OF_CLASSES, f"class {cls.__qualname__}")
-    own = with_custom(stated) | with_custom(options)
+    return with_custom(stated) | with_custom(options)
+
+
+def _declare(cls: type[Job], name: str | None, own: dict[str, Any], entry: tuple[Callable[..., Any], int]) -> None:
     # The name is never inherited; everything else is.
     own_name = declaration.job_name(name or own.pop("name", None), cls.__module__, cls.__qualname__)
     inherited: dict[str, Any] = {}

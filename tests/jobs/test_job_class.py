@@ -8,7 +8,7 @@ import pytest
 
 import sidekiq_py as sidekiq
 from sidekiq_py import program
-from sidekiq_py.errors import ArgumentTypeError, JobDeclarationError
+from sidekiq_py.errors import ArgumentTypeError, JobDeclarationError, UnknownOptionWarning
 from sidekiq_py.jobs.decorators import registry
 from sidekiq_py.middleware import running
 from tests.client.conftest import Pushed, masked
@@ -89,6 +89,31 @@ def test_options_and_blocks_are_inherited() -> None:
     assert list(child.options.items()) == [("queue", "high"), ("backtrace", True), ("retry", 1)]
     assert child.retry_in_block is delay
     assert registry.find("Parent") is not None
+
+
+def test_a_base_class_passes_on_its_options_in_either_form() -> None:
+    """`class ApplicationJob(sidekiq.Job, queue="low")` is where a program puts what its jobs have in common."""
+
+    class Base(sidekiq.Job, queue="low", retry=3, timeout=5, custom={"tenant": 7}):
+        sidekiq_options = {"backtrace": True}
+
+    class Between(Base, retry=4): ...
+
+    class Child(Between, name="Child"):
+        def perform(self) -> None: ...
+
+    child = registry.find("Child")
+    assert child is not None
+    assert child.options == {"backtrace": True, "queue": "low", "retry": 4, "tenant": 7}
+    assert child.timeout_seconds == 5.0
+
+
+def test_a_misspelled_option_of_a_base_class_is_told() -> None:
+    """Its subclasses would not have it."""
+    with pytest.warns(UnknownOptionWarning, match="Base has the option 'queu'.*did you mean 'queue'"):
+
+        class Base(sidekiq.Job, queu="low"):  # type: ignore[call-arg]
+            pass
 
 
 def test_a_class_without_perform_is_no_job() -> None:

@@ -103,6 +103,22 @@ def limit_seconds(name: str, value: Any, owner: str) -> float | None:
     return float(seconds)
 
 
+def time_limits(timeout: Any, hard_timeout: Any, owner: str) -> tuple[float | None, float | None]:
+    """
+    The soft and the hard time limit in seconds.
+
+    Raises:
+        JobDeclarationError: One of them is not above 0, or the soft limit could never be reached.
+    """
+    soft, hard = limit_seconds("timeout", timeout, owner), limit_seconds("hard_timeout", hard_timeout, owner)
+    if soft is not None and hard is not None and soft > hard:
+        raise JobDeclarationError(
+            f"{owner} has timeout={timeout!r} and hard_timeout={hard_timeout!r}; make timeout the shorter one, or "
+            "its process is killed before the soft limit is reached"
+        )
+    return soft, hard
+
+
 def is_async(function: Callable[..., Any], owner: str) -> bool:
     """
     True if the job is an `async def`.

@@ -119,8 +119,8 @@ def _declare(
         is_async=declaration.is_async(function, own_name),
         pool=pool,
     )
-    definition.timeout_seconds = declaration.limit_seconds("timeout", timeout, own_name)
-    definition.hard_timeout_seconds = declaration.limit_seconds("hard_timeout", hard_timeout, own_name)
+    limits = declaration.time_limits(timeout, hard_timeout, own_name)
+    definition.timeout_seconds, definition.hard_timeout_seconds = limits
     handle = FunctionJob(function, definition)
     definition.job = handle
     registry.add(definition)

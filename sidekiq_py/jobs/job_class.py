@@ -191,7 +191,8 @@ def _leaves(cls: type[Job]) -> list[type[Job]]:
 def _handle_of(cls: type[Job]) -> DeclaredJob[...]:
     handle: DeclaredJob[...] | None = cls.__dict__.get("__sidekiq_handle__")
     if handle is None:
-        raise _NoJobError(f"{cls.__qualname__} defines no `perform`, so there is no job to enqueue")
+        missing = "each_iteration" if cls._is_iterable else "perform"
+        raise _NoJobError(f"{cls.__qualname__} defines no `{missing}`, so there is no job to enqueue")
     return handle
 
 
@@ -221,8 +222,8 @@ def _declare(cls: type[Job], name: str | None, own: dict[str, Any], entry: tuple
         is_async=declaration.is_async(entry[0], own_name),
         pool=whole.get("pool"),
     )
-    definition.timeout_seconds = declaration.limit_seconds("timeout", whole.get("timeout"), own_name)
-    definition.hard_timeout_seconds = declaration.limit_seconds("hard_timeout", whole.get("hard_timeout"), own_name)
+    limits = declaration.time_limits(whole.get("timeout"), whole.get("hard_timeout"), own_name)
+    definition.timeout_seconds, definition.hard_timeout_seconds = limits
     definition.is_iterable = cls._is_iterable
     parents = [base.__dict__["__sidekiq_handle__"] for base in cls.__mro__[1:] if "__sidekiq_handle__" in base.__dict__]
     if parents:

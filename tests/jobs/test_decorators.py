@@ -292,6 +292,7 @@ def test_a_job_inside_a_function_needs_a_name() -> None:
         ({"retry_for": -5}, "seconds"),
         ({"timeout": 0}, "above 0"),
         ({"hard_timeout": True}, "above 0"),
+        ({"timeout": 60, "hard_timeout": timedelta(seconds=5)}, "make timeout the shorter one"),
         ({"at": 5}, "one push"),
         ({"unique": object()}, "JSON cannot carry"),
         ({"name": ""}, "give a string"),

@@ -126,6 +126,28 @@ def test_a_class_without_perform_is_no_job() -> None:
         Base.perform_async()  # type: ignore[arg-type]
 
 
+def test_an_iterable_class_that_is_no_job_misses_its_own_method() -> None:
+    """It may not define `perform`."""
+
+    class Import(sidekiq.IterableJob):
+        pass
+
+    with pytest.raises(JobDeclarationError, match="no `each_iteration`"):
+        Import.perform_async()
+
+
+def test_an_inherited_time_limit_counts_beside_an_own_one() -> None:
+    """The soft limit would never be reached."""
+
+    class Base(sidekiq.Job, timeout=60):
+        pass
+
+    with pytest.raises(JobDeclarationError, match="timeout=60 and hard_timeout=5; make timeout the shorter one"):
+
+        class Job(Base, name="Job", hard_timeout=5):
+            def perform(self) -> None: ...
+
+
 def test_a_class_inside_a_function_needs_a_name() -> None:
     """No other process could find it."""
     with pytest.raises(JobDeclarationError, match="inside a function"):

@@ -28,8 +28,8 @@ from sidekiq_py.registry import JobDefinition, registry
 
 _MOST_SHOWN = 5
 
-NO_JOBS = (
-    "no job is declared, so this worker could not run anything it fetches. Name the modules that declare your jobs: "
+_NO_JOBS = (
+    "so this worker could not run anything it fetches. Name the modules that declare your jobs: "
     "sidekiq-py worker -r myapp.jobs. A job is a function under @sidekiq.job, or a subclass of sidekiq.Job"
 )
 _IN_DJANGO = "In this Django project, no app in INSTALLED_APPS has a module jobs that declares one"
@@ -55,7 +55,9 @@ def load_program(options: Options) -> Config:
     if not len(registry):
         in_django = [_IN_DJANGO] if django_settings else []
         has_tasks = [_HAS_TASKS] if "sidekiq_celery" in sys.modules else []
-        raise click.ClickException("\n".join([NO_JOBS, *in_django, *has_tasks, *_unfinished_jobs()]))
+        looked_at = f" in {', '.join(options.requires)}" if options.requires else ""
+        no_jobs = f"no job is declared{looked_at}, {_NO_JOBS}"
+        raise click.ClickException("\n".join([no_jobs, *in_django, *has_tasks, *_unfinished_jobs()]))
     # Report an unreadable redaction file now, and not at the first log line.
     redaction.current()
     config = make_config(options, program.settings())

@@ -381,7 +381,7 @@ def test_a_worker_without_jobs_does_not_start(redis_url: str, tmp_path: Path) ->
     ran = start_and_fail(tmp_path, "-r", "idle", redis_url=redis_url)
 
     assert ran.returncode == 1
-    assert "no job is declared" in ran.stderr
+    assert "no job is declared in idle, so" in ran.stderr
     assert "sidekiq-py worker -r myapp.jobs" in ran.stderr
     assert "sidekiq-celery" not in ran.stderr
 

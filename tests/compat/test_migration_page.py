@@ -178,6 +178,7 @@ import os, celery
 with mock.patch("celery.app.base.Celery"): ...
 importlib.import_module("celery.canvas")
 logger = logging.getLogger("celery.app.trace")
+pytest_plugins = ("celery.contrib.pytest",)
 """
 NEW_IMPORTS = """\
 import sidekiq_celery as celery
@@ -199,6 +200,7 @@ import os, celery
 with mock.patch("celery.app.base.Celery"): ...
 importlib.import_module("celery.canvas")
 logger = logging.getLogger("celery.app.trace")
+pytest_plugins = ("celery.contrib.pytest",)
 """
 
 
@@ -226,6 +228,7 @@ def test_the_page_changes_imports_and_lists_those_that_are_left(tmp_path: Path) 
         "16:import os, celery",
         '17:with mock.patch("celery.app.base.Celery"): ...',
         '18:importlib.import_module("celery.canvas")',
+        '20:pytest_plugins = ("celery.contrib.pytest",)',
     ]
 
 

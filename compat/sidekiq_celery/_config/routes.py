@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sidekiq_celery.contract import App
-from sidekiq_celery.exceptions import QueueNotFound
+from sidekiq_celery.exceptions import ImproperlyConfigured, QueueNotFound
 from sidekiq_celery.utils.collections import lpmerge
 from sidekiq_celery.utils.functional import maybe_evaluate, mlazy
 from sidekiq_celery.utils.imports import symbol_by_name
@@ -16,13 +16,23 @@ def _as_route(value: Any) -> dict[str, Any]:
     return {"queue": value} if isinstance(value, str) else dict(value)
 
 
+def _pairs(routes: Any) -> list[tuple[Any, Any]]:
+    try:
+        return [(key, route) for key, route in (routes.items() if isinstance(routes, Mapping) else routes)]
+    except (TypeError, ValueError) as error:
+        raise ImproperlyConfigured(
+            f"task_routes has {routes!r}, which is neither a dict, as in {{'proj.tasks.*': {{'queue': 'low'}}}}, nor a "
+            "list of pairs; a list of pairs is one router, so put it into a list of routers: [[(name, route), …]]"
+        ) from error
+
+
 class MapRoute:
     """A router made from task names, globs and patterns. An exact name takes precedence, then the others in order."""
 
     def __init__(self, map: Any) -> None:
         self.map: dict[str, Any] = {}
         self.patterns: dict[re.Pattern[str], Any] = {}
-        for key, route in map.items() if isinstance(map, Mapping) else map:
+        for key, route in _pairs(map):
             if isinstance(key, re.Pattern):
                 self.patterns[key] = route
             elif "*" in key:

@@ -190,6 +190,15 @@ def test_a_map_route_answers_none_for_what_it_does_not_know():
     assert MapRoute({"a": "b"})("c") is None
 
 
+@pytest.mark.parametrize("routes", [[("tasks.*", {"queue": "low"})], [["tasks.add"]]])
+def test_routes_that_are_none_are_refused_with_an_example(make_app, routes):
+    """One list too few is a common mistake, and Celery's own error names no setting."""
+    app = make_app(task_routes=routes)
+
+    with pytest.raises(ImproperlyConfigured, match=r"task_routes has .*tasks.*which is neither a dict, as in"):
+        queue_of(app)
+
+
 def test_kombus_router_finds_kombus_queue(make_app):
     """Tests of programs ask `app.amqp.router` for a task's queue. It follows the settings."""
     amqp = make_app(task_routes={"tasks.*": "math"}).amqp

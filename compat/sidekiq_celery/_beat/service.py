@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from sidekiq_celery import signals
 from sidekiq_celery._beat.persistent import PersistentScheduler
 from sidekiq_celery._beat.pidbox import BeatPidbox
+from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_celery.utils.imports import load_extension_class_names, symbol_by_name
 from sidekiq_celery.utils.time import humanize_seconds
 from sidekiq_py.errors import RedisError
@@ -129,9 +130,24 @@ class Service:
 
     def get_scheduler(self, lazy: bool = False, extension_namespace: str = "celery.beat_schedulers") -> Any:
         """Create a scheduler; a lazy one is only inspected."""
-        aliases = dict(load_extension_class_names(extension_namespace))
-        made = symbol_by_name(self.scheduler_cls, aliases=aliases)
+        made = self.scheduler_class(extension_namespace)
         return made(app=self.app, schedule_filename=self.schedule_filename, max_interval=self.max_interval, lazy=lazy)
+
+    def scheduler_class(self, extension_namespace: str = "celery.beat_schedulers") -> Any:
+        """
+        The class that `scheduler_cls` names.
+
+        Raises:
+            ImproperlyConfigured: It cannot be imported.
+        """
+        aliases = dict(load_extension_class_names(extension_namespace))
+        try:
+            return symbol_by_name(self.scheduler_cls, aliases=aliases)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise ImproperlyConfigured(
+                f"beat_scheduler is {self.scheduler_cls!r}, which cannot be imported: {error}. Check the name "
+                "(module:Class), and that its package is installed"
+            ) from error
 
     @cached_property
     def scheduler(self) -> Any:

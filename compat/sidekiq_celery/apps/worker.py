@@ -102,7 +102,7 @@ class Worker(WorkController):
             f"{self.hostname} runs tasks of {app.main or '__main__'}",
             f"  version      {VERSION_BANNER}, Python {platform.python_version()}",
             f"  broker       {place(client_of(app).pool.settings)}",
-            f"  results      {app.backend.as_uri()}",
+            f"  results      {app.backend.as_uri() or app.conf.result_backend}",
             f"  concurrency  {self.concurrency}{up_to} ({self.pool_name})",
             f"  queues       {', '.join(app.amqp.queues.consume_from)}",
             "TERM or Ctrl-C lets tasks finish; another one a second or more later, or QUIT, does not wait for them.",

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sidekiq_celery.exceptions import ImproperlyConfigured
+from sidekiq_py.errors import ConfigError
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -56,7 +57,7 @@ class Commands(click.Group):
                 raise
             command = error.ctx.info_name
             error.ctx.fail(f"{error.option_name} goes before the command: sidekiq-celery -A proj {command}")
-        except ImproperlyConfigured as error:
+        except (ImproperlyConfigured, ConfigError) as error:
             raise click.ClickException(str(error)) from error
 
 

@@ -225,7 +225,8 @@ class WorkController:
         Outside the main thread no signal reaches it, and tasks run in threads of this process, whatever the pool.
 
         Raises:
-            ImproperlyConfigured: The broker is not Redis, or another worker holds the pidfile.
+            ImproperlyConfigured: The broker is not Redis, beat's scheduler cannot be imported, or another worker holds
+                the pidfile.
         """
         from sidekiq_celery.worker.embedding import run_embedded, use_threads
         from sidekiq_celery.worker.processes import restart_on_hup, run_here, run_prefork
@@ -240,6 +241,9 @@ class WorkController:
         chosen = slots(self.pool_name, self.concurrency)
         # Reject an unusable broker before anything else happens.
         engine_config(self.app, chosen)
+        if self.beat is not None:
+            # A beat that cannot start would be missed only later: the worker goes on without it.
+            self.beat.service.scheduler_class()
         self._limit_tasks()
         self.on_start()
         if self.beat is not None and not chosen.processes:

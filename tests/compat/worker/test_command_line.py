@@ -266,6 +266,39 @@ def test_a_worker_refuses_what_it_cannot_do(arguments: tuple[str, ...], message:
     assert message in done.output
 
 
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_a_worker_refuses_a_scheduler_that_is_not_there(pool: str, call: Call, project: ModuleType) -> None:
+    """It would run on without beat, or replace beat's process again and again."""
+    project.app.conf.beat_scheduler = "no_such.module:Scheduler"
+
+    done = call("worker", "-B", "-c", "1", "-P", pool)
+
+    assert done.exit_code == 1
+    assert "beat_scheduler is 'no_such.module:Scheduler', which cannot be imported" in done.output
+
+
+def test_an_environment_that_cannot_be_used_takes_no_traceback(redis_url: str, tmp_path: Path) -> None:
+    """The engine reads variables that Celery does not know."""
+    (tmp_path / "shop.py").write_text(
+        f"from sidekiq_celery import Celery\napp = Celery('shop', broker={redis_url!r})\n"
+    )
+    given = environment() | {"REDIS_URL": "localhost:6379", "REDIS_PROVIDER": ""}
+
+    ran = subprocess.run(
+        [*command("-A", "shop", "worker")], cwd=tmp_path, env=given, capture_output=True, text=True, check=False
+    )
+
+    assert ran.returncode == 1
+    assert ran.stderr.startswith("Error: redis_url is 'localhost:6379'; it must start with redis://")
+
+
+def test_the_banner_names_results_that_have_no_url(project: ModuleType) -> None:
+    """Such as those of django-celery-results."""
+    project.app.conf.result_backend = "tests.compat.results.test_choosing:DictBackend"
+
+    assert "results      tests.compat.results.test_choosing:DictBackend" in project.app.Worker().startup_info()
+
+
 def test_a_concurrency_of_0_is_that_of_the_settings(
     call: Call, project: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:

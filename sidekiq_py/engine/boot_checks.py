@@ -36,6 +36,8 @@ ACL_KEYS = (
     "~*:[0-9]*:????????????* ~j|* ~h|* ~*-[0-9][0-9]-[0-9]*:*"
 )
 
+_A_URL = "A URL is redis://user:password@host:port/database"
+
 # A worker may serve thousands of queues; their names mostly fall under one rule.
 _MOST_QUEUES = 20
 
@@ -57,9 +59,10 @@ def check_redis(pool: Pool, *, queues: Sequence[str] = ("default",), keeps_in_fl
     try:
         server = server_info.read(pool)
     except RedisReplyError as error:
-        raise ConfigError(
-            f"{url} does not let this worker in: {str(error).rstrip('.')}. A URL is redis://user:password@host:port/database"
-        ) from error
+        reason = str(error).rstrip(".")
+        lacks_rights = reason.startswith("NOPERM")
+        advice = "docs/redis.md lists the rights that a worker needs" if lacks_rights else _A_URL
+        raise ConfigError(f"{url} does not let this worker in: {reason}. {advice}") from error
     refuse_unsupported(server, url)
     if unknown := server_info.unknown_script_commands(pool):
         raise UnsupportedRedisError(

@@ -103,6 +103,18 @@ def test_a_server_that_lets_nobody_in_is_refused(
     pool.close()
 
 
+def test_a_user_who_may_not_choose_the_database_is_told_of_rights(redis_client: redis.Redis, redis_url: str) -> None:
+    """The URL is right; an example of one would mislead."""
+    redis_client.execute_command("ACL", "SETUSER", "worker", "on", ">secret", "~*", "+@all", "-select")
+    url = redis_url.replace("redis://", "redis://worker:secret@").rpartition("/")[0]
+    pool = Pool(RedisSettings(f"{url}/1"))
+
+    with pytest.raises(ConfigError, match=r"NOPERM.*'select'.*command\. docs/redis\.md lists the rights"):
+        check_redis(pool)
+    pool.close()
+    redis_client.execute_command("ACL", "DELUSER", "worker")
+
+
 def test_a_server_that_asks_for_a_password_is_refused_without(new_redis_server: Callable[..., RedisServer]) -> None:
     """It lets everybody connect and answers nothing."""
     server = new_redis_server()

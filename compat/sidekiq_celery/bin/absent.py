@@ -1,5 +1,6 @@
 """Commands that other packages add, and commands of Celery that are not available here, each with an alternative."""
 
+import traceback
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,6 +22,12 @@ _INSTEAD = {
     "flower": "Flower is not installed: `pip install flower`, or elsewhere `celery --broker=redis://… flower`",
     "logtool": "use any other tool for log files",
 }
+
+
+USE_OUR_NAME = (
+    "change the imports from `celery` to `sidekiq_celery`, or keep them and start the program with `sidekiq-celery run "
+    "-m celery …`, or call `sidekiq_celery.install_as_celery()` before them"
+)
 
 
 class Commands(click.Group):
@@ -47,8 +54,9 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """
-        Invoke as click does. Settings that cannot be used are reported in one sentence. If `-A` is given after the
-        command, as before Celery 5, say where it goes.
+        Invoke as click does. Settings that cannot be used are reported in one sentence, and so is an import of Celery,
+        which a package may make only when a command loads the tasks. If `-A` is given after the command, as before
+        Celery 5, say where it goes.
         """
         try:
             return super().invoke(ctx)
@@ -59,6 +67,22 @@ class Commands(click.Group):
             error.ctx.fail(f"{error.option_name} goes before the command: sidekiq-celery -A proj {command}")
         except (ImproperlyConfigured, ConfigError) as error:
             raise click.ClickException(str(error)) from error
+        except ModuleNotFoundError as error:
+            if not is_of_celery(error):
+                raise
+            ctx.fail(f"{_place_of_import(error)}: there is no Celery here; {USE_OUR_NAME}")
+
+
+def is_of_celery(error: ModuleNotFoundError) -> bool:
+    """Whether the real Celery was to be imported, and is not installed."""
+    return (error.name or "").partition(".")[0] == "celery"
+
+
+def _place_of_import(error: ModuleNotFoundError) -> str:
+    """The line of the program that imports the module."""
+    frames = traceback.extract_tb(error.__traceback__)
+    asking = next((frame for frame in reversed(frames) if not frame.filename.startswith("<frozen ")), frames[-1])
+    return f"{asking.filename}, line {asking.lineno}: {asking.line}"
 
 
 class _Added(click.Command):

@@ -10,7 +10,7 @@ import click
 import sidekiq_py
 from sidekiq_celery._version import VERSION_BANNER, __version__
 from sidekiq_celery.app.finding import find_app
-from sidekiq_celery.bin.absent import Commands
+from sidekiq_celery.bin.absent import USE_OUR_NAME, Commands, is_of_celery
 from sidekiq_celery.bin.base import CLIContext
 from sidekiq_celery.bin.beat import beat
 from sidekiq_celery.bin.bridge import bridge
@@ -22,11 +22,6 @@ from sidekiq_celery.bin.tasks import call, purge, report, result
 from sidekiq_celery.bin.worker import worker
 
 __all__ = ("celery", "main")
-
-_USE_OUR_NAME = (
-    "change the imports from `celery` to `sidekiq_celery`, or keep them and start the program with `sidekiq-celery run "
-    "-m celery …`, or call `sidekiq_celery.install_as_celery()` before them"
-)
 
 
 def _change_directory(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
@@ -92,7 +87,7 @@ def celery(
     # Not `type(found)`: it may be a proxy, such as `current_app`.
     if any(kind.__module__ == "celery.app.base" for kind in found.__class__.__mro__):
         # Its commands would run Celery's worker, which serves Celery's queues.
-        ctx.fail(f"{app} is an app of the real Celery; {_USE_OUR_NAME}")
+        ctx.fail(f"{app} is an app of the real Celery; {USE_OUR_NAME}")
     if found is not None and not hasattr(found, "user_options"):
         ctx.fail(
             f"{app} is a {type(found).__name__}, not a Celery app; name the variable that holds one, as in "
@@ -115,20 +110,13 @@ def _load(ctx: click.Context, name: str) -> Any:
                 f"there is no module {error.name!r}; name the one with your app with -A, and run in its directory "
                 "or pass it as --workdir"
             )
-        if (error.name or "").partition(".")[0] == "celery":
-            ctx.fail(f"{_place_of_import(error)}: there is no Celery here; {_USE_OUR_NAME}")
+        if is_of_celery(error):
+            raise
         ctx.fail(f"while importing {name}:\n{traceback.format_exc()}")
     except AttributeError as error:
         ctx.fail(f"{error}\n{traceback.format_exc()}" if "has no app" not in str(error) else str(error))
     except Exception:  # noqa: BLE001 - report any error of the program with its traceback
         ctx.fail(f"while importing {name}:\n{traceback.format_exc()}")
-
-
-def _place_of_import(error: ModuleNotFoundError) -> str:
-    """The line of the program that imports the module."""
-    frames = traceback.extract_tb(error.__traceback__)
-    asking = next((frame for frame in reversed(frames) if not frame.filename.startswith("<frozen ")), frames[-1])
-    return f"{asking.filename}, line {asking.lineno}: {asking.line}"
 
 
 def _add_user_options(app: Any) -> None:

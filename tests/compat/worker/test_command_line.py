@@ -534,6 +534,30 @@ def test_the_error_of_a_task_is_raised_by_result(call: Call, project: ModuleType
     assert str(done.exception) == "of the task"
 
 
+def _uninstall_celery(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if not Path(path, "celery").is_dir()])
+    for name in [name for name in sys.modules if name.partition(".")[0] == "celery"]:
+        monkeypatch.delitem(sys.modules, name)
+
+
+def test_a_package_that_imports_celery_when_tasks_are_loaded_is_told_of_the_same(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as django-celery-beat, which Django imports as late as that."""
+    (tmp_path / "moved.py").write_text(
+        "from sidekiq_celery import Celery\napp = Celery('moved', include=['their_models'])\n"
+    )
+    (tmp_path / "their_models.py").write_text("from celery import current_app, schedules\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    _uninstall_celery(monkeypatch)
+
+    done = call("worker", app="moved")
+
+    assert done.exit_code == 2
+    assert "their_models.py, line 1: from celery import current_app, schedules: there is no Celery here" in done.output
+    assert "sidekiq_celery.install_as_celery()" in done.output
+
+
 @pytest.mark.parametrize("line", ["from celery import Celery", "import celery.schedules"])
 def test_a_program_that_still_imports_celery_is_told_what_to_do(
     line: str, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -541,10 +565,7 @@ def test_a_program_that_still_imports_celery_is_told_what_to_do(
     """With the place, and without a traceback."""
     (tmp_path / "not_moved.py").write_text(f"{line}\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    # As where it is not installed.
-    monkeypatch.setattr(sys, "path", [path for path in sys.path if not Path(path, "celery").is_dir()])
-    for name in [name for name in sys.modules if name.partition(".")[0] == "celery"]:
-        monkeypatch.delitem(sys.modules, name)
+    _uninstall_celery(monkeypatch)
 
     done = call("report", app="not_moved")
 

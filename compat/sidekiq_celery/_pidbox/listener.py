@@ -162,6 +162,9 @@ class _Mailbox:
         except Exception as error:
             if isinstance(error, self._of_redis) and not isinstance(error, _NONSENSE):
                 raise
+            if self._owner.is_stopping.is_set():
+                # Before 5.7, kombu has an error for the pipe that ends the wait.
+                return
             # If every message fails, the connection may be lost after all.
             self._errors_in_a_row += 1
             if self._errors_in_a_row > _MOST_ERRORS_IN_A_ROW:

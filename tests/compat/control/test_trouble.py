@@ -185,6 +185,16 @@ def test_a_command_may_stop_the_worker_by_an_exception(pool: str, start: Start) 
     assert "the command 'stop_by_exception' stops the worker" in worker.process.log
 
 
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_a_worker_s_stop_is_no_error_of_remote_control(pool: str, start: Start) -> None:
+    """Releases of kombu before 5.7 raise a KeyError when they are woken, which is not a malformed message."""
+    worker = start(pool)
+
+    assert worker.process.stop(SECONDS) == 0
+
+    assert "malformed" not in worker.process.log
+
+
 def test_control_can_be_switched_off(server: RedisServer) -> None:
     """`worker_enable_remote_control`: nobody listens, and no process is kept for it."""
     with running(server, "prefork", answers=False, WITHOUT_CONTROL="1") as worker:

@@ -12,6 +12,7 @@ embedded.rb.
 
 import os
 import threading
+import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -40,10 +41,9 @@ class EmbeddedWorker:
         self.config = config
         self._launcher: Launcher | None = None
         self._lock = threading.Lock()
-        self._pid = os.getpid()
+        _workers.add(self)
 
     def __repr__(self) -> str:
-        self._forget_parents()
         return f"<EmbeddedWorker {self._launcher or 'not running'}>"
 
     def __enter__(self) -> Self:
@@ -56,7 +56,6 @@ class EmbeddedWorker:
     @property
     def identity(self) -> str | None:
         """The worker's identity in Redis; None while it is not running."""
-        self._forget_parents()
         return self._launcher.identity if self._launcher is not None else None
 
     def start(self) -> None:
@@ -68,7 +67,6 @@ class EmbeddedWorker:
             UnsupportedRedisError: The Redis server is too old, or a Cluster.
             RedisError: Redis is unreachable.
         """
-        self._forget_parents()
         with self._lock:
             if self._launcher is not None:
                 return
@@ -80,7 +78,6 @@ class EmbeddedWorker:
 
     def quiet(self) -> None:
         """Stop fetching jobs. Running jobs continue."""
-        self._forget_parents()
         with self._lock:
             if self._launcher is not None:
                 self._launcher.quiet()
@@ -93,7 +90,6 @@ class EmbeddedWorker:
         Args:
             timeout_seconds: Overrides the config's timeout (25 seconds by default).
         """
-        self._forget_parents()
         with self._lock:
             launcher, self._launcher = self._launcher, None
             if launcher is None:
@@ -105,12 +101,6 @@ class EmbeddedWorker:
                     counted(len(stubborn), "job"),
                 )
 
-    def _forget_parents(self) -> None:
-        # A child that stopped the parent's worker would put back jobs that the parent has. A fork hook would not be
-        # enough, because uWSGI forks without telling Python.
-        if self._pid != os.getpid():
-            self._launcher, self._lock, self._pid = None, threading.Lock(), os.getpid()
-
 
 def _directory_name() -> str:
     """The name of the working directory; empty if it was deleted, as an old release is after a deploy."""
@@ -118,6 +108,19 @@ def _directory_name() -> str:
         return Path.cwd().name
     except FileNotFoundError:
         return ""
+
+
+_workers: weakref.WeakSet[EmbeddedWorker] = weakref.WeakSet()
+
+
+def _forget_inherited() -> None:
+    # A child that stopped the parent's worker would put back jobs that the parent has.
+    for worker in _workers:
+        worker._launcher, worker._lock = None, threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_forget_inherited)
 
 
 # Fields of `Config` that the command line puts into effect.

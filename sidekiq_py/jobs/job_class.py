@@ -141,13 +141,12 @@ class Job:
 
     def __init_subclass__(cls, *, name: str | None = None, **options: Unpack[_ClassOptions]) -> None:
         super().__init_subclass__()
-        own = _own_options(cls, options)
+        warn_of_unknown(options, _OF_CLASSES, f"class {cls.__qualname__}")
+        # Subclasses inherit these options even if this is only a base class, without a job of its own.
+        cls.__sidekiq_keywords__ = with_custom(options)  # type: ignore[attr-defined]
         entry = cls._entry_point()
-        if entry is None:
-            # A base class: its subclasses inherit these options.
-            cls.__sidekiq_declared__ = own  # type: ignore[attr-defined]
-        else:
-            _declare(cls, name, own, entry)
+        if entry is not None:
+            _declare(cls, name, entry)
 
     def interrupted(self) -> bool:
         """True if the process is about to stop. A long job should then finish, or stop where it can resume."""
@@ -196,20 +195,22 @@ def _handle_of(cls: type[Job]) -> DeclaredJob[...]:
     return handle
 
 
-def _own_options(cls: type[Job], options: Mapping[str, Any]) -> dict[str, Any]:
+def _own_options(cls: type) -> dict[str, Any]:
+    """What a class itself states, whether it has a job or is only a base class."""
+    keywords: Mapping[str, Any] = cls.__dict__.get("__sidekiq_keywords__", {})
+    return {**with_custom(cls.__dict__.get("sidekiq_options", {})), **keywords}
+
+
+def _declare(cls: type[Job], name: str | None, entry: tuple[Callable[..., Any], int]) -> None:
     stated = cls.__dict__.get("sidekiq_options", {})
     # A program's own keys are common there, as in Ruby, and do not need `custom`.
     warn_of_unknown(stated, _OF_CLASSES, f"sidekiq_options of {cls.__qualname__}", only_near=True)
-    warn_of_unknown(options, _OF_CLASSES, f"class {cls.__qualname__}")
-    return with_custom(stated) | with_custom(options)
-
-
-def _declare(cls: type[Job], name: str | None, own: dict[str, Any], entry: tuple[Callable[..., Any], int]) -> None:
+    own = _own_options(cls)
     # The name is never inherited; everything else is.
     own_name = declaration.job_name(name or own.pop("name", None), cls.__module__, cls.__qualname__)
     inherited: dict[str, Any] = {}
     for base in reversed(cls.__mro__[1:]):
-        inherited |= base.__dict__.get("__sidekiq_declared__", base.__dict__.get("sidekiq_options", {}))
+        inherited |= base.__dict__.get("__sidekiq_declared__", _own_options(base))
     inherited.pop("name", None)
     whole = inherited | own
     cls.__sidekiq_declared__ = whole  # type: ignore[attr-defined]

@@ -233,3 +233,17 @@ def test_methods_that_enqueue_can_be_pickled(name: str) -> None:
     method = getattr(HardWorker, name)
 
     assert pickle.loads(pickle.dumps(method)) == method
+
+
+def test_options_that_a_base_class_is_given_later_are_inherited() -> None:
+    """As a program may set them from its settings."""
+
+    class Late(sidekiq.Job, retry=3):
+        pass
+
+    Late.sidekiq_options = {"queue": "low"}  # type: ignore[attr-defined]
+
+    class Inheriting(Late, name="Inheriting"):
+        def perform(self) -> None: ...
+
+    assert Inheriting.__sidekiq_job__.options.items() >= {"queue": "low", "retry": 3}.items()  # type: ignore[attr-defined]

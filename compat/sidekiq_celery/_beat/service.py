@@ -72,6 +72,13 @@ class Service:
         Raises:
             SystemExit: Redis refuses the user, or something that the scheduler needs; it is logged.
         """
+        try:
+            self._run(embedded_process)
+        finally:
+            # Whoever stops a beat that could not start must not wait for ever.
+            self._is_stopped.set()
+
+    def _run(self, embedded_process: bool) -> None:
         logger.info("beat: Starting...")
         try:
             self.effective_max_interval = max_interval = self.scheduler.max_interval
@@ -138,16 +145,19 @@ class Service:
         The class that `scheduler_cls` names.
 
         Raises:
-            ImproperlyConfigured: It cannot be imported.
+            ImproperlyConfigured: It cannot be imported, or is no class.
         """
         aliases = dict(load_extension_class_names(extension_namespace))
         try:
-            return symbol_by_name(self.scheduler_cls, aliases=aliases)
+            found = symbol_by_name(self.scheduler_cls, aliases=aliases)
         except (ImportError, AttributeError, ValueError) as error:
             raise ImproperlyConfigured(
                 f"beat_scheduler is {self.scheduler_cls!r}, which cannot be imported: {error}. Check the name "
                 "(module:Class), and that its package is installed"
             ) from error
+        if not callable(found):
+            raise ImproperlyConfigured(f"beat_scheduler is {self.scheduler_cls!r}, which is no class; name one")
+        return found
 
     @cached_property
     def scheduler(self) -> Any:

@@ -1,5 +1,6 @@
 """Commands that other packages add, and commands of Celery that are not available here, each with an alternative."""
 
+import sys
 import traceback
 from typing import TYPE_CHECKING, Any
 
@@ -74,8 +75,8 @@ class Commands(click.Group):
 
 
 def is_of_celery(error: ModuleNotFoundError) -> bool:
-    """Whether the real Celery was to be imported, and is not installed."""
-    return (error.name or "").partition(".")[0] == "celery"
+    """Whether Celery was to be imported, and there is neither the real one nor the alias."""
+    return (error.name or "").partition(".")[0] == "celery" and "celery" not in sys.modules
 
 
 def _place_of_import(error: ModuleNotFoundError) -> str:

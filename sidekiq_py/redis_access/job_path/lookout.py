@@ -1,7 +1,7 @@
 """The lease of the process that watches the registry of owners, and the owner that registered last on a machine."""
 
 from sidekiq_py.redis_access.connection.link import Command, Link
-from sidekiq_py.redis_access.job_path.promote import HOLD_POLLER, LEAVE_POLLER
+from sidekiq_py.redis_access.job_path.promote import LEAVE_POLLER, hold_lease
 from sidekiq_py.wire import keys
 
 # A process that has not asked for this long was frozen or had no Redis.
@@ -20,7 +20,7 @@ def announce(link: Link, machine: str, owner: str) -> None:
 
 def hold(link: Link, identity: str, ttl_ms: int) -> bool:
     """Take or renew the lookout's lease. Returns False if another process holds it."""
-    return bool(HOLD_POLLER.run(link, [keys.LOOKOUT_LEASE], [identity, ttl_ms]))
+    return hold_lease(link, keys.LOOKOUT_LEASE, identity, ttl_ms)
 
 
 def leave(link: Link, identity: str) -> None:

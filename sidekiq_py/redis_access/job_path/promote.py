@@ -31,6 +31,9 @@ SLICE_JOBS = 100
 # A script blocks Redis while it runs, so large payloads are split over several calls.
 SLICE_BYTES = 4 * 1024 * 1024
 
+# A lease that lasts this many times longer than it is taken for is not one of ours.
+_FAR_OFF = 20
+
 _FIRST_QUEUE_KEY = 5
 _ELSEWHERE = {"dead": 0, "nowhere": -1, "schedule": -2}
 
@@ -166,14 +169,19 @@ def look_at_poller(pool: Pool, ttl_ms: int) -> tuple[bytes | None, int]:
     )
     raise_first([holder, processes])
     # A user with the rights of an earlier release may lack PTTL.
-    is_held = not isinstance(left_ms, int) or 0 <= left_ms <= 20 * ttl_ms
+    is_held = not isinstance(left_ms, int) or 0 <= left_ms <= _FAR_OFF * ttl_ms
     return holder if is_held else None, int(processes)
+
+
+def hold_lease(link: Link, key: str, identity: str, ttl_ms: int) -> bool:
+    """Take or renew a lease that one process at a time holds. Returns False if another process holds it."""
+    return bool(HOLD_POLLER.run(link, [key], [identity, ttl_ms, _FAR_OFF * ttl_ms]))
 
 
 def hold_poller(pool: Pool, identity: str, ttl_ms: int) -> bool:
     """Take or renew the lease of the quick poller. Returns False if another process holds it."""
     try:
-        return bool(pool.run(lambda link: HOLD_POLLER.run(link, [keys.POLLER_LEASE], [identity, ttl_ms])))
+        return pool.run(lambda link: hold_lease(link, keys.POLLER_LEASE, identity, ttl_ms))
     except RedisReplyError as error:
         if error.code != "WRONGTYPE":
             raise

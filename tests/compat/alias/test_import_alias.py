@@ -302,6 +302,21 @@ def test_run_of_the_command_line_itself_warns_of_nothing(run: Run) -> None:
     assert done.stderr == ""
 
 
+def test_a_module_that_tasks_import_and_the_alias_lacks_is_named(run: Run, tmp_path: Path) -> None:
+    """Although the tasks are loaded late: there is a Celery here."""
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "late.py").write_text(
+        "import celery\napp = celery.Celery('late', broker='redis://localhost:1/0', include=['late_tasks'])\n"
+    )
+    (tmp_path / "here" / "late_tasks.py").write_text("import celery.no_such\n")
+
+    done = run("-m", "sidekiq_celery", "run", "-m", "celery", "-A", "late", "worker")
+
+    assert done.returncode != 0
+    assert "No module named 'celery.no_such': celery is sidekiq_celery here, which has no such module" in done.stderr
+    assert "there is no Celery here" not in done.stderr
+
+
 def test_run_says_when_there_is_no_such_script(run: Run) -> None:
     """A sentence, not a traceback."""
     done = run("-m", "sidekiq_celery", "run", "nowhere.py")

@@ -196,6 +196,7 @@ def test_a_list_without_tasks_says_so(app: Celery, call: Call) -> None:
         (("--detach",), "systemd"),
         (("-S", "no_such.module:Scheduler"), "which cannot be imported: No module named 'no_such'. Check the name"),
         (("-S", "json:Scheduler"), "beat_scheduler is 'json:Scheduler', which cannot be imported"),
+        (("-S", "os:sep"), "beat_scheduler is 'os:sep', which is no class; name one"),
     ],
 )
 def test_what_cannot_be_done_is_refused(app: Celery, call: Call, arguments: tuple[str, ...], message: str) -> None:

@@ -1,6 +1,7 @@
 """Schedulers that keep their entries in memory or in a database of their own, and beat beside a worker."""
 
 from datetime import timedelta
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -205,3 +206,21 @@ def test_starting_beat_sends_its_signal(app: Celery) -> None:
         signals.beat_init.disconnect(on_init)
 
     assert seen == [service]
+
+
+def test_who_stops_a_beat_that_could_not_start_does_not_wait_for_it(app: Celery) -> None:
+    """A worker with -B did so at its end, for ever."""
+
+    class Broken(Scheduler):
+        def setup_schedule(self) -> None:
+            raise LookupError("no table of entries")
+
+    service = Service(app, scheduler_cls=Broken)
+    with pytest.raises(LookupError):
+        service.start()
+
+    stopping = Thread(target=service.stop, kwargs={"wait": True}, daemon=True)
+    stopping.start()
+    stopping.join(10)
+
+    assert not stopping.is_alive()

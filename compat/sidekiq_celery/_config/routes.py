@@ -13,7 +13,12 @@ from sidekiq_celery.utils.imports import symbol_by_name
 
 
 def _as_route(value: Any) -> dict[str, Any]:
-    return {"queue": value} if isinstance(value, str) else dict(value)
+    try:
+        return {"queue": value} if isinstance(value, str) else dict(value)
+    except (TypeError, ValueError) as error:
+        raise ImproperlyConfigured(
+            f"task_routes has {value!r} as a route; give the queue's name, or options, as in {{'queue': 'low'}}"
+        ) from error
 
 
 def _pairs(routes: Any) -> list[tuple[Any, Any]]:
@@ -130,9 +135,10 @@ def prepare(routes: Any) -> Any:
     """The setting as a list of routers."""
 
     def expand(route: Any) -> Any:
-        if isinstance(route, Mapping | list | tuple):
-            return MapRoute(route)
-        return mlazy(expand_router_string, route) if isinstance(route, str) else route
+        if isinstance(route, str):
+            return mlazy(expand_router_string, route)
+        is_router = callable(route) or hasattr(route, "route_for_task")
+        return route if is_router and not isinstance(route, Mapping) else MapRoute(route)
 
     if routes is None:
         return ()

@@ -199,6 +199,14 @@ def test_routes_that_are_none_are_refused_with_an_example(make_app, routes):
         queue_of(app)
 
 
+@pytest.mark.parametrize("routes", [5, [None], {"tasks.add": None}, {"tasks.*": 5}])
+def test_what_can_be_no_route_is_refused_by_the_settings_name(make_app, routes):
+    app = make_app(task_routes=routes)
+
+    with pytest.raises(ImproperlyConfigured, match=r"^task_routes has (None|5)[, ].*'queue': 'low'"):
+        queue_of(app)
+
+
 def test_kombus_router_finds_kombus_queue(make_app):
     """Tests of programs ask `app.amqp.router` for a task's queue. It follows the settings."""
     amqp = make_app(task_routes={"tasks.*": "math"}).amqp

@@ -165,6 +165,15 @@ class Service:
         return self.get_scheduler()
 
 
+def _run_embedded(service: Any) -> None:
+    """Run beat's service beside a worker, which goes on without it after an error."""
+    try:
+        # Celery's worker starts beat in a process with any pool, and so sends `beat_embedded_init`.
+        service.start(embedded_process=True)
+    except Exception:
+        logger.critical("beat has stopped after an error; the worker runs on without it", exc_info=True)
+
+
 class _Threaded(Thread):
     """Beat in a thread."""
 
@@ -175,8 +184,7 @@ class _Threaded(Thread):
 
     def run(self) -> None:
         self.app.set_current()
-        # Celery's worker starts beat in a process with any pool, and so sends `beat_embedded_init`.
-        self.service.start(embedded_process=True)
+        _run_embedded(self.service)
 
     def stop(self) -> None:
         """Stop beat; returns when its thread has ended."""
@@ -220,7 +228,7 @@ class _Forked:
         platforms.signals.reset("TERM", "INT")
         self.app.set_default()
         self.app.set_current()
-        self.service.start(embedded_process=True)
+        _run_embedded(self.service)
 
 
 def EmbeddedService(app: Any, max_interval: float | None = None, **kwargs: Any) -> Any:

@@ -224,3 +224,21 @@ def test_who_stops_a_beat_that_could_not_start_does_not_wait_for_it(app: Celery)
     stopping.join(10)
 
     assert not stopping.is_alive()
+
+
+def test_a_beat_within_a_worker_that_fails_says_so_in_the_log(app: Celery, caplog: pytest.LogCaptureFixture) -> None:
+    """Its traceback went to stderr, and from there into the log in many pieces."""
+
+    class Broken(Scheduler):
+        def setup_schedule(self) -> None:
+            raise LookupError("no table of entries")
+
+    beat = EmbeddedService(app, thread=True, scheduler_cls=Broken)
+    with caplog.at_level("CRITICAL", "celery.beat"):
+        beat.start()
+        beat.join(10)
+
+    [record] = caplog.records
+    assert "the worker runs on without it" in record.message
+    assert record.exc_info is not None
+    assert isinstance(record.exc_info[1], LookupError)

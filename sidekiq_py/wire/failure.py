@@ -14,6 +14,8 @@ from sidekiq_py.wire.json_reader import read_integer
 MESSAGE_CHARACTERS = 10_000
 UNPRINTABLE_ERROR = "!!! ERROR MESSAGE THREW AN ERROR !!!"
 
+# Bytes that are not UTF-8, as `os.fsdecode` and the error handler surrogateescape keep them.
+_UNDECODED = re.compile("[\udc80-\udcff]+")
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _MIME_LINE = 60
 # A backtrace is a few kilobytes. If a stored one inflates to more than this, a failing job did not write it.
@@ -166,7 +168,11 @@ def _whole_number(value: Any) -> int:
 
 
 def _scrubbed(text: str) -> str:
-    return text if text.isascii() else _LONE_SURROGATE.sub("\ufffd", text)
+    if text.isascii():
+        return text
+    # Like Ruby's `scrub`, one U+FFFD for all bytes of a character that was cut off.
+    decoded = _UNDECODED.sub(lambda run: run[0].encode(errors="surrogateescape").decode(errors="replace"), text)
+    return _LONE_SURROGATE.sub("\ufffd", decoded)
 
 
 def backtrace_lines(error: BaseException) -> list[str]:

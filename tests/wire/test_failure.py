@@ -134,6 +134,19 @@ def test_a_message_is_cut_and_scrubbed() -> None:
     assert scrub_message("a\ud800\udfff😀") == "a\ufffd\ufffd😀"
 
 
+@pytest.mark.parametrize(
+    ("raw", "scrubbed"),
+    [
+        (b"cut off \xf0\x9f\x98", "cut off \ufffd"),
+        (b"\xe2\x82 and \xe2\x82\xff", "\ufffd and \ufffd\ufffd"),
+        (b"\xed\xa0\x80\xc0\xaf", "\ufffd" * 5),
+    ],
+)
+def test_bytes_of_a_character_that_was_cut_off_become_one(raw: bytes, scrubbed: str) -> None:
+    """Run in Ruby: `raw.force_encoding("UTF-8").scrub`."""
+    assert scrub_message(raw.decode(errors="surrogateescape")) == scrubbed
+
+
 def test_the_error_class_is_scrubbed_too(sidekiq_6: Dialect) -> None:
     """Nothing that an exception says may make the payload unwritable."""
     payload: dict[str, Any] = {"retry": True, "backtrace": True}

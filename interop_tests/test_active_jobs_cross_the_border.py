@@ -86,6 +86,10 @@ CASES = [
         "ActiveSupport::TimeZone['Europe/Berlin'].local(2024, 2, 29, 13, 5, 9.5r)",
         [datetime(2024, 2, 29, 13, 5, 9, 500_000, tzinfo=BERLIN)],
     ),
+    Case(
+        "ActiveSupport::TimeZone['UTC'].local(2024, 2, 29, 13, 5, 9.5r)",
+        [datetime(2024, 2, 29, 13, 5, 9, 500_000, tzinfo=ZoneInfo("UTC"))],
+    ),
     Case("FixtureRecord.new(42)", [GlobalID("gid://fixtures/FixtureRecord/42")]),
     Case("FixtureRecord.new('a b/c?d')", [GlobalID.create("fixtures", "FixtureRecord", "a b/c?d")]),
     Case("BigDecimal('12.340'), BigDecimal('-1e30')", [Decimal("12.340"), Decimal("-1e30")]),

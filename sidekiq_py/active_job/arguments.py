@@ -60,23 +60,27 @@ class _Writer:
     def __init__(self, rails: Rails) -> None:
         self._rails = rails
 
-    def write(self, value: Any, place: str, depth: int) -> Any:
+    def write(self, value: Any, place: str, depth: int, *, is_indifferent: bool = False) -> Any:
+        """The form of a value; in a HashWithIndifferentAccess, each hash is one too, however deep inside."""
         if type(value) in _PLAIN:
             return value
         if depth > _MAX_DEPTH:
             raise ArgumentValueError(f"{place} is nested deeper than JSON in Ruby may be; flatten it", place)
         if type(value) is list:
-            return [self.write(item, f"{place}[{index}]", depth + 1) for index, item in enumerate(value)]
+            return [
+                self.write(item, f"{place}[{index}]", depth + 1, is_indifferent=is_indifferent)
+                for index, item in enumerate(value)
+            ]
         if isinstance(value, dict):
-            return self._write_hash(value, place, depth)
+            return self._write_hash(value, place, depth, is_indifferent or isinstance(value, IndifferentHash))
         return self._write_object(value, place, depth)
 
-    def _write_hash(self, value: dict[Any, Any], place: str, depth: int) -> dict[str, Any]:
+    def _write_hash(self, value: dict[Any, Any], place: str, depth: int, is_indifferent: bool) -> dict[str, Any]:
         written = {}
         for key, item in value.items():
             _check_key(key, place)
-            written[str(key)] = self.write(item, f"{place}[{str(key)!r}]", depth + 1)
-        if isinstance(value, IndifferentHash):
+            written[str(key)] = self.write(item, f"{place}[{str(key)!r}]", depth + 1, is_indifferent=is_indifferent)
+        if is_indifferent:
             written[INDIFFERENT_KEY] = True
         else:
             marker = KEYWORDS_KEY if isinstance(value, Keywords) else SYMBOL_KEYS_KEY

@@ -136,6 +136,8 @@ def _write_time(moment: datetime, rails: Rails, write: Convert) -> Fields:
     if moment.utcoffset() is None:
         raise ValueError("is a datetime without a zone; make it aware, as datetime.now(timezone.utc) is")
     zone = getattr(moment.tzinfo, "key", None)
+    if zone == "UTC":
+        zone = "Etc/UTC"  # what Rails writes for its zone of the name UTC
     text = kind = None
     if isinstance(moment, RubyTime):
         text, kind, zone = moment.text, moment.kind, moment.time_zone or (None if moment.text else zone)

@@ -91,6 +91,15 @@ def test_keywords_and_indifferent_hashes_keep_their_class():
     assert repr(keywords) == "Keywords(a=1)"
 
 
+def test_every_hash_in_an_indifferent_one_is_indifferent_too():
+    """As in Ruby, where a HashWithIndifferentAccess converts what is stored in it."""
+    plain = {"b": {"c": 1}, "d": [[symbolize({"e": {}})]]}
+
+    of_hashes = IndifferentHash(b=IndifferentHash(c=1), d=[[IndifferentHash(e=IndifferentHash())]])
+
+    assert written(IndifferentHash(plain)) == written(of_hashes)
+
+
 def test_nanoseconds_survive_and_show():
     """A Python datetime holds microseconds; the rest is kept beside it."""
     form = {"_aj_serialized": "ActiveJob::Serializers::TimeSerializer", "value": "2024-01-01T00:00:00.123456789Z"}
@@ -142,6 +151,11 @@ def test_a_datetime_in_a_named_zone_is_a_time_with_zone():
     assert written(noon, Rails.pinned("7.0.10")) == written(noon)
     assert "time_zone" not in written(noon, RAILS_6_1)
     assert read(written(noon)).tzinfo is ZoneInfo("Europe/Berlin")
+
+
+def test_the_zone_utc_has_the_name_that_rails_gives_it():
+    """In Ruby, `ActiveSupport::TimeZone["UTC"].tzinfo.name`."""
+    assert written(datetime(2024, 7, 1, 12, tzinfo=ZoneInfo("UTC")))["time_zone"] == "Etc/UTC"
 
 
 def test_a_zone_that_this_machine_lacks_leaves_the_offset():

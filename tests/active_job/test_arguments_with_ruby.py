@@ -80,3 +80,11 @@ def test_a_value_made_in_python_is_the_same_in_ruby(ruby, rails, value, code):
     answer = ruby.ask("equal", code=code, json=text_of(value, rails))
 
     assert answer["equal"], answer["seen"]
+
+
+def test_hashes_in_an_indifferent_one_have_the_bytes_of_ruby(ruby, rails):
+    """Ruby converts a hash when it stores it there."""
+    code = "{b: {c: 1}, d: [[{e: {}}]]}.with_indifferent_access"
+    value = IndifferentHash(b={"c": 1}, d=[[symbolize({"e": {}})]])
+
+    assert text_of(value, rails) == ruby.ask("serialize", code=code)["json"]

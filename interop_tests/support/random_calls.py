@@ -51,6 +51,7 @@ class RandomCalls:
             "created_at": lambda: choice([1_700_000_000.5, 1_700_000_000_123]),
             "enqueued_at": lambda: choice([1_700_000_000.25, 1_700_000_000_999]),
             "wrapped": lambda: "Inner",
+            "sync": lambda: False,
         }
 
     def call(self) -> Call:

@@ -283,7 +283,7 @@ class Setter(Handle[P]):
         self._given = options
         self._options = own = dict(options)
         self._pool = own.pop("pool", None)
-        self._is_sync = own.pop("sync", False) is True
+        self._is_sync = own.get("sync") is True
         if "at" in own and not isinstance(own["at"], (list, tuple)):
             own["at"] = moment(own["at"])
         wait, until = own.pop("wait", None), own.pop("wait_until", None)

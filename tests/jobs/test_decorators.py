@@ -446,6 +446,14 @@ def test_set_sync_runs_the_job_here(configured: str, pushed: Pushed) -> None:
     assert (ran, pushed.queue()) == ([5], [])
 
 
+def test_sync_that_is_off_stays_in_the_payload(configured: str, pushed: Pushed) -> None:
+    """As with Ruby's `set(sync: false)`."""
+    sidekiq.ruby_job("A").set(sync=False).perform_async()
+
+    [raw] = pushed.queue()
+    assert raw.startswith(b'{"retry":true,"queue":"default","sync":false,"args":[],"class":"A","jid":"')
+
+
 def test_set_sync_runs_the_jobs_of_a_bulk_push_here_too(configured: str, pushed: Pushed) -> None:
     """In a test, or in a console, a push of many must not behave otherwise than a push of one."""
     ran: list[int] = []

@@ -27,6 +27,7 @@ Item = dict[str, Any]
 # Created anew for each delivery, or only meaningful in transit.
 _PASSING = frozenset({"body_encoding", "delivery_tag", "delivery_info"})
 _PERSISTENT = 2
+_OF_PROTOCOL_1 = ("task", "id", "retries", "eta", "expires", "timelimit", "group_index")
 
 
 def item_of(message: Mapping[str, Any], body: Any, now: float) -> Item:
@@ -122,7 +123,7 @@ def _first_protocol(message: Mapping[str, Any], body: Any) -> tuple[dict[str, An
     if type(args) is not list or type(kwargs) is not dict:
         return None
     headers = {"lang": "py", **(message.get("headers") or {})}
-    headers |= {name: read.get(name) for name in ("task", "id", "retries", "eta", "expires", "timelimit")}
+    headers |= {name: read.get(name) for name in _OF_PROTOCOL_1}
     headers["group"] = read.get("taskset") or read.get("group")
     return headers, (args, kwargs, {name: read[name] for name in EMBEDDED if read.get(name)})
 

@@ -226,6 +226,16 @@ def test_a_message_of_the_first_protocol_is_a_task(connection: Connection, jobs:
     assert received(connection).headers["retries"] == 1
 
 
+def test_a_message_of_the_first_protocol_keeps_its_place_in_its_group(connection: Connection) -> None:
+    """By which Celery orders the results of a chord; without it they came in the order in which the tasks ended."""
+    body = {"task": "proj.add", "id": "old", "args": [1], "taskset": "a-group", "group_index": 2}
+    connection.Producer().publish(body, routing_key="celery", serializer="json")
+
+    headers = received(connection).headers
+
+    assert (headers["group"], headers["group_index"]) == ("a-group", 2)
+
+
 @pytest.mark.parametrize("body", [{"a": [1, None]}, "é", b"\x00\xff", 5])
 def test_any_other_message_comes_back(connection: Connection, body: Any) -> None:
     """Plain users of kombu send what they like."""

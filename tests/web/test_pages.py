@@ -195,6 +195,16 @@ def test_a_process_that_has_stopped_beating_is_silent_and_comes_first(viewer, re
     assert shown.count("silent") == 2
 
 
+def test_a_process_with_a_wrong_clock_was_heard_from_when_redis_says(viewer, redis_client):
+    """By its own clock that was an hour ago, or is yet to come."""
+    enter_process(redis_client, "rb:1:aaa")
+    redis_client.expire("rb:1:aaa", 57)
+    for seconds in (-3600, 3600):
+        redis_client.hset("rb:1:aaa", "beat", now_seconds() + seconds)
+
+        assert re.search(r"rb:1:aaa .* [34] s ago", viewer.get("/busy").shown)
+
+
 def test_many_processes_have_a_link_to_the_running_jobs_below_them(viewer, redis_client, payload):
     """So that it takes no scrolling to see what runs; with a few processes it is in sight."""
     link = '<a href="#running">'

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from starlette.responses import Response
 
 from sidekiq_py.api import OverviewScope, Process, ProcessSet
-from sidekiq_py.api.processes import is_silent
+from sidekiq_py.api.job_record import moment
+from sidekiq_py.api.processes import is_silent, seconds_since_beat
 from sidekiq_py.errors import SidekiqError
 from sidekiq_py.logs import counted
 from sidekiq_py.web.access import Need
@@ -38,7 +39,15 @@ def busy(visit: Visit) -> Response:
     return visit.page(
         "busy.html",
         seen=seen,
-        processes=[(process, seen.in_flight_of(process.identity), process.identity in silent) for process in processes],
+        processes=[
+            (
+                process,
+                seen.in_flight_of(process.identity),
+                process.identity in silent,
+                moment(seen.at - seconds_since_beat(process, seen.at)),
+            )
+            for process in processes
+        ],
         silent=len(silent),
         works=[(work, visit.shown(work.job)) for work in works],
         start=start,

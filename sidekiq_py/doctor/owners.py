@@ -30,7 +30,7 @@ class OwnerFacts:
     @property
     def identity(self) -> str:
         """The identity of its process."""
-        return self.name.rpartition(":")[0]
+        return keys.identity_of(self.name)
 
 
 @dataclass(frozen=True, slots=True)

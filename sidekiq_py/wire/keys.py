@@ -65,6 +65,11 @@ def in_flight(owner: str) -> str:
     return f"sidekiq_py:inflight:{owner}"
 
 
+def identity_of(owner: str) -> str:
+    """The identity of an owner's process: an owner is `<identity>:<epoch>`."""
+    return owner.rpartition(":")[0]
+
+
 def kept(token: str) -> str:
     """A copy of a job that runs at most once under a hard limit, kept until it ends; or what its end wrote so far."""
     return f"sidekiq_py:kept:{token}"

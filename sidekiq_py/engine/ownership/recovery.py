@@ -40,6 +40,7 @@ from sidekiq_py.redis_access.connection.slices import slices_of
 from sidekiq_py.redis_access.job_path import in_flight, recover
 from sidekiq_py.redis_access.job_path.failed_jobs import add_to_dead, trim_dead
 from sidekiq_py.telemetry import Report
+from sidekiq_py.wire import keys
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.failure import error_class_name
 from sidekiq_py.wire.payload import dump, parse_job_or_empty
@@ -214,9 +215,9 @@ class Recovery:
     def _silent_twice(self, places: Mapping[str, ProcessPlace]) -> set[str]:
         """Return the owners whose lease has been missing for over two beats, as seen over one unbroken connection."""
         leased = recover.leased(self._link, list(places))
-        holders = {_identity(name) for name in leased}
+        holders = {keys.identity_of(name) for name in leased}
         self._missing = {
-            name: self._look_at(name, place, has_moved_on=_identity(name) in holders)
+            name: self._look_at(name, place, has_moved_on=keys.identity_of(name) in holders)
             for name, place in places.items()
             if name not in leased
         }
@@ -243,7 +244,7 @@ class Recovery:
 
     def _fence(self, names: Sequence[str], *, certain: bool) -> None:
         if certain:
-            recover.forget_processes(self._link, {_identity(name) for name in names})
+            recover.forget_processes(self._link, {keys.identity_of(name) for name in names})
         for name in recover.fence_all(self._link, names, certain=certain, now=now_seconds()):
             log.warning("%s is dead; its jobs go back to their queues", name)
         for name in names:
@@ -401,11 +402,6 @@ class Recovery:
             return dump(dead, dialect=self._dialect())
         except ArgumentError:
             return raw
-
-
-def _identity(name: str) -> str:
-    """Return the identity of the process whose owner this is."""
-    return name.rpartition(":")[0]
 
 
 def _from_behind(name: str, names: Sequence[str]) -> list[str]:

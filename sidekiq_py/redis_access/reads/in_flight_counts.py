@@ -30,7 +30,7 @@ class InFlightCount:
     @property
     def identity(self) -> str:
         """The process's identity."""
-        return self.owner.rpartition(":")[0]
+        return keys.identity_of(self.owner)
 
 
 def counts(pool: Pool) -> list[InFlightCount]:

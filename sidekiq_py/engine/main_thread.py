@@ -103,7 +103,10 @@ def _serve(launcher: Launcher, on_stop: Callable[[str], None]) -> int:
     service.ready()
     name = _stop_signal(launcher)
     if name is not None:
-        on_stop(name)
+        try:
+            on_stop(name)
+        except Exception:  # noqa: BLE001 - the stop would not wait for running jobs
+            log.exception("Internal error as the stop began; it goes on")
     service.stopping()
     seconds = launcher.config.shutdown_timeout_seconds
     if name is None:

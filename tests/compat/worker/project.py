@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 import os
 import resource
 import threading
@@ -51,6 +52,19 @@ def _noting(name: str) -> None:
             note("how", f"{about['sig']} {about['how']}")
 
     getattr(signals, name).connect(receive, weak=False)
+
+
+if "BROKEN_LOG" in os.environ:
+
+    class _Broken(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "shutdown" in record.getMessage():
+                raise RuntimeError("the log server is gone")
+
+    def _add_broken(logger: logging.Logger, **_: Any) -> None:
+        logger.addHandler(_Broken())
+
+    signals.after_setup_logger.connect(_add_broken)
 
 
 if "REPLACED_INITIALIZER" in os.environ:

@@ -95,6 +95,23 @@ def test_a_term_lets_a_task_finish(start: StartWorker, redis_client: redis.Redis
     assert sent.get(timeout=_SECONDS) == "finished"
 
 
+@pytest.mark.parametrize("pool", ["prefork", "threads", "solo"])
+def test_a_term_lets_a_task_finish_although_a_log_handler_raises(
+    pool: str, start: StartWorker, redis_client: redis.Redis, project: ModuleType
+) -> None:
+    """With threads or solo, the worker ended with 1 at once, in the middle of its task."""
+    worker = start("-c", "1", "-P", pool, "-l", "INFO", BROKEN_LOG="1")
+    sent = project.finish_when_told.delay()
+    eventually(lambda: noted(redis_client, "slow"), within_seconds=_SECONDS)
+
+    worker.send_signal(signal.SIGTERM)
+    eventually(lambda: "the log server is gone" in worker.log, within_seconds=_SECONDS)
+    redis_client.rpush("finish", "now")
+
+    assert worker.wait(_SECONDS) == 0
+    assert sent.get(timeout=_SECONDS) == "finished"
+
+
 @pytest.mark.parametrize("pool", ["prefork", "threads"])
 def test_an_interrupted_worker_ends_with_one(
     pool: str, start: StartWorker, redis_client: redis.Redis, project: ModuleType

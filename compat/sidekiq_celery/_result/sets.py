@@ -295,7 +295,11 @@ class ResultSet(ResultBase):
 
     def _waits_for(self, result: Any) -> None:
         self._left += 1
-        result.then(self._one_is_ready)
+        if result.on_ready.ready:
+            # If its error has been raised, `then` would raise it again.
+            self._one_is_ready()
+        else:
+            result.then(self._one_is_ready)
 
     def _one_is_ready(self, _: Any = None) -> None:
         self._left -= 1

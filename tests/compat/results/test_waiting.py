@@ -314,6 +314,20 @@ def test_then_is_called_when_the_result_comes(app: Celery, redis_client: redis.R
     assert calls[-1] == "now"
 
 
+def test_then_of_a_group_is_called_although_the_error_of_a_member_was_raised(app: Celery) -> None:
+    """It was raised once more."""
+    app.backend.mark_as_done("a", 1)
+    app.backend.mark_as_failure("b", LookupError("no b"))
+    group = app.GroupResult("g", [app.AsyncResult("a"), app.AsyncResult("b")])
+    with pytest.raises(LookupError):
+        group.join(timeout=LONG)
+    calls: list[Any] = []
+
+    group.then(calls.append)
+
+    assert calls == [group]
+
+
 def test_waiting_goes_on_when_redis_comes_back(
     make_app: Callable[..., Celery], new_redis_server: Callable[..., RedisServer], request: pytest.FixtureRequest
 ) -> None:

@@ -129,7 +129,7 @@ class PersistentScheduler(Scheduler):
 
         Raises:
             SchedulingError: It could not be sent.
-            RedisError: Redis cannot be reached; it is tried again.
+            RedisError: Redis cannot be reached, or refuses writes; it is tried again.
         """
         following = self.reserve(entry) if advance else self.schedule[entry.name]
         try:
@@ -139,7 +139,11 @@ class PersistentScheduler(Scheduler):
             # Skip this run, or it would be tried forever.
             self._take(following, [], is_sent=False)
             raise
-        return result if self._take(following, pipeline_buffer.commands(self.app, wanted), is_sent=True) else None
+        try:
+            is_taken = self._take(following, pipeline_buffer.commands(self.app, wanted), is_sent=True)
+        except turns.EffectsRefusedError as error:
+            raise SchedulingError(f"Couldn't apply scheduled task {entry.name}: {error}") from error
+        return result if is_taken else None
 
     def _send_due(self, entry: Any) -> None:
         if self._is_ours(entry):
@@ -235,7 +239,7 @@ class PersistentScheduler(Scheduler):
 
     def _try_later(self, error: Exception) -> float:
         self._refreshed_at = None
-        logger.error("beat: %s Trying again in %s seconds.", error, self.max_interval)
+        logger.error("beat: %s. Trying again in %s seconds.", str(error).removesuffix("."), self.max_interval)
         return float(self.max_interval)
 
     @property

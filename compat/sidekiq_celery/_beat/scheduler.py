@@ -22,6 +22,7 @@ from sidekiq_celery._beat.entry import ScheduleEntry, evaluated_args, evaluated_
 from sidekiq_celery.schedules import crontab
 from sidekiq_celery.utils.functional import is_numeric_value
 from sidekiq_celery.utils.time import humanize_seconds, maybe_make_aware
+from sidekiq_py.errors import RedisError
 
 logger = logging.getLogger("celery.beat")
 
@@ -243,10 +244,13 @@ class Scheduler:
         self.apply_entry(entry, producer=self.producer)
 
     def apply_entry(self, entry: Any, producer: Any = None) -> None:
-        """Send *entry*, and log any error."""
+        """Send *entry*, and log any error but a `RedisError`."""
         logger.info("Scheduler: Sending due task %s (%s)", entry.name, entry.task)
         try:
             result = self.apply_async(entry, producer=producer, advance=False)
+        except RedisError:
+            # Only from a scheduler that keeps its state in Redis: the entry stays due, so it must wait.
+            raise
         except Exception as error:
             logger.exception("Message Error: %s", error)
         else:

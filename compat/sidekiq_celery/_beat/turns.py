@@ -29,6 +29,10 @@ _TURN = Verb(
 verbs.add([_TURN])
 
 
+class EffectsRefusedError(RedisReplyError):
+    """The turn was taken, but Redis refused its effects."""
+
+
 def take(pool: Pool, key: str, field: str, seen: bytes, value: bytes, effects: Sequence[Effect]) -> bool:
     """
     Take a turn. If the reply is lost, this is repeated, and the second attempt does nothing.
@@ -43,7 +47,8 @@ def take(pool: Pool, key: str, field: str, seen: bytes, value: bytes, effects: S
         True if the turn was taken here; False also if the reply to an earlier attempt was lost.
 
     Raises:
-        RedisError: As `Pool.run` does.
+        EffectsRefusedError: Only the turn was taken.
+        RedisError: As `Pool.run` does; the turn was not taken.
     """
     turn = (_TURN.name, key, field, seen, value)
     try:
@@ -55,7 +60,7 @@ def take(pool: Pool, key: str, field: str, seen: bytes, value: bytes, effects: S
             raise
         is_taken = take(pool, key, field, seen, value, [])
         if refusal.code != IS_LOCKED:
-            raise
+            raise EffectsRefusedError(str(refusal)) from None
         return is_taken
     return True
 

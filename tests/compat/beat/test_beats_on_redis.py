@@ -259,6 +259,23 @@ def test_a_task_that_cannot_be_sent_does_not_stop_the_others(
         beat.apply_async(beat.schedule["bad"])
 
 
+def test_a_queue_that_another_program_has_overwritten_stops_no_other_entry(
+    app: Celery, clock: Clock, redis_client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Redis refuses only this push, so the run is left out and beat does not wait."""
+    redis_client.set("queue:slow", "no list")
+    beat = beat_of(app, bad={**TICK, "options": {"queue": "slow"}}, tick=TICK)
+    clock.advance(10)
+
+    run_due(beat)
+
+    assert len(jobs(redis_client)) == 1
+    assert "Couldn't apply scheduled task bad: WRONGTYPE" in caplog.text
+    assert "Trying again" not in caplog.text
+    with pytest.raises(SchedulingError, match="WRONGTYPE"):
+        beat.apply_async(beat.schedule["bad"])
+
+
 def test_signals_of_publishing_are_sent_by_the_beat_that_sends(
     make_app: Callable[[], Celery], clock: Clock, redis_client: redis.Redis
 ) -> None:
@@ -344,6 +361,31 @@ def test_beat_waits_for_a_redis_that_is_away(new_redis_server: Any, clock: Clock
     run_due(beat)
 
     client = server.client()
+    assert len(jobs(client)) == 1
+    client.close()
+    app.close()
+
+
+def test_beat_waits_while_redis_refuses_writes(
+    new_redis_server: Any, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is due can be read but not sent: one line every five seconds. It was tried again at once, without end."""
+    server = new_redis_server()
+    app = Celery("proj", broker=server.url, set_as_current=False, fixups=[])
+    app.now = clock.now  # type: ignore[method-assign]
+    beat = beat_of(app, tick=TICK)
+    clock.advance(10)
+    client = server.client()
+
+    client.config_set("min-replicas-to-write", 1)
+    assert [beat.tick(), beat.tick()] == [5.0, 5.0]
+    client.config_set("min-replicas-to-write", 0)
+    run_due(beat)
+
+    lines = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    # Redis 7 adds the script and its line.
+    assert [line.startswith("beat: NOREPLICAS Not enough good replicas to write.") for line in lines] == [True, True]
+    assert [line.endswith(". Trying again in 5 seconds.") for line in lines] == [True, True]
     assert len(jobs(client)) == 1
     client.close()
     app.close()

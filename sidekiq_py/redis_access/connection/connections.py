@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import redis
@@ -51,14 +51,14 @@ class PlainConnection(redis.Connection):
 
 def connection_maker(settings: RedisSettings) -> Callable[[float], AbstractConnection]:
     """
-    A function that makes connections; its argument is how many seconds to wait for a reply. With sentinels, it asks
-    them for the primary.
+    A function that makes connections; its argument is how many seconds to wait for a reply. With sentinels, it is a
+    `PrimaryFinder`.
 
     Raises:
         ConfigError: The URL is malformed.
     """
     if "+sentinel://" in settings.url:
-        return _sentinel_connection_maker(settings)
+        return PrimaryFinder(settings)
     try:
         options: dict[str, Any] = dict(parse_url(settings.url))
     except ValueError as error:
@@ -184,12 +184,31 @@ def sentinels_of(settings: RedisSettings) -> Sentinels:
     )
 
 
-def _sentinel_connection_maker(settings: RedisSettings) -> Callable[[float], AbstractConnection]:
-    """Asks the sentinels for the primary for each new connection, to follow failovers."""
-    asked, service, options, is_secure = sentinels_of(settings)
-    kind: type[AbstractConnection] = redis.SSLConnection if is_secure else PlainConnection
+class PrimaryFinder:
+    """
+    Makes connections to the primary that the sentinels name, and asks them for each, to follow failovers.
 
-    def make(timeout_seconds: float) -> AbstractConnection:
+    After a failover on order, the old primary goes on for about ten seconds. A worker that fetched from one server and
+    settled on the other would run the jobs of that time twice, and one that read the next step of a chain there would
+    find none. So as soon as one connection of a process has found the new primary, all others to it have moved.
+    """
+
+    # Where a connection of this process found the primary last, by the sentinels and the service.
+    _found: ClassVar[dict[tuple[str, str], tuple[str, int]]] = {}
+
+    def __init__(self, settings: RedisSettings) -> None:
+        self._settings = settings
+        self._sentinels = sentinels_of(settings)
+        self._service = (urlsplit(settings.url).netloc.rpartition("@")[2], self._sentinels.service)
+
+    def __call__(self, timeout_seconds: float) -> AbstractConnection:
+        """
+        A connection to the primary, not connected yet.
+
+        Raises:
+            RedisConnectionError: No sentinel knows a primary.
+        """
+        asked, service, options, is_secure = self._sentinels
         try:
             host, port = asked.discover_master(service)
         except (redis.RedisError, OSError) as error:
@@ -198,9 +217,13 @@ def _sentinel_connection_maker(settings: RedisSettings) -> Callable[[float], Abs
             raise RedisConnectionError(
                 f"no sentinel knows a primary for {service!r}: {str(error).strip()}{advice}", is_advised=is_redis
             ) from error
-        return _connection(kind, {"host": host, "port": port, **options}, settings, timeout_seconds)
+        self._found[self._service] = host, port
+        kind: type[AbstractConnection] = redis.SSLConnection if is_secure else PlainConnection
+        return _connection(kind, {"host": host, "port": port, **options}, self._settings, timeout_seconds)
 
-    return make
+    def has_moved(self, connection: Any) -> bool:
+        """True if the primary was found elsewhere than where *connection* leads."""
+        return self._found[self._service] != (connection.host, connection.port)
 
 
 def tls_options(url: str) -> dict[str, Any]:

@@ -56,6 +56,7 @@ class Link:
         connection: The first connection; not connected yet.
         timeout_seconds: How long to wait for a reply.
         find_again: Makes the connections after the first try, if the server may have moved.
+        has_moved: Whether the server is known to be elsewhere than where a connection leads.
 
     Raises from every call:
         RedisConnectionError: Nothing was executed.
@@ -68,9 +69,11 @@ class Link:
         connection: AbstractConnection,
         timeout_seconds: float,
         find_again: Callable[[float], AbstractConnection] | None = None,
+        has_moved: Callable[[AbstractConnection], bool] | None = None,
     ) -> None:
         self._connection = connection
         self._find_again = find_again
+        self._has_moved = has_moved
         # True if the server said that it is no longer the primary. The next command then uses a new connection.
         self._is_refused = False
         self._is_abandoned = False
@@ -291,7 +294,7 @@ class Link:
             return
         self._refuse_if_abandoned()
         # Also after a failed first try: the server may have moved between the link's creation and its first use.
-        if self._find_again is not None and self._was_tried:
+        if self._find_again is not None and (self._was_tried or self._is_elsewhere):
             self._connection = self._find_again(self.timeout_seconds)
         self._was_tried = True
         try:
@@ -369,12 +372,16 @@ class Link:
         """
         Drop a stale connection before a request, while no reply is pending. Redis (its setting `timeout`) or a firewall
         may close an idle socket; the request then uses a new one, and the caller does not notice. The same happens if
-        the server said that it is no longer the primary.
+        the server said that it is no longer the primary, or if another connection found the primary elsewhere.
         """
-        if self._is_refused:
+        if self._is_refused or self._is_elsewhere:
             self.close()
         if time.monotonic() - self._used_at > SUSPECT_IDLE_SECONDS:
             self.drop_if_stale()
+
+    @property
+    def _is_elsewhere(self) -> bool:
+        return self._has_moved is not None and self._has_moved(self._connection)
 
     def drop_if_stale(self) -> None:
         """Close the socket if the server has closed it, or if unexpected data has arrived."""
@@ -390,9 +397,10 @@ class NamespacedLink(Link):
         connection: AbstractConnection,
         timeout_seconds: float,
         find_again: Callable[[float], AbstractConnection] | None,
+        has_moved: Callable[[AbstractConnection], bool] | None,
         namespace: Namespace,
     ) -> None:
-        super().__init__(connection, timeout_seconds, find_again)
+        super().__init__(connection, timeout_seconds, find_again, has_moved)
         self._namespace = namespace
 
     def command(self, *args: Any) -> Any:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from sidekiq_py.errors import RedisConnectionError, RedisReplyError, ReplyLostError
-from sidekiq_py.redis_access.connection.connections import connection_maker
+from sidekiq_py.redis_access.connection.connections import PrimaryFinder, connection_maker
 from sidekiq_py.redis_access.connection.link import SUSPECT_IDLE_SECONDS, Command, Link, NamespacedLink
 from sidekiq_py.redis_access.connection.namespace import Namespace
 from sidekiq_py.redis_access.connection.replies import FAILOVER_CODES, raise_first, readable, well_typed
@@ -43,11 +43,12 @@ class Pool:
         check_links()
         seconds = self.settings.socket_timeout_seconds if timeout_seconds is None else timeout_seconds
         # A host name is resolved for each connection anyway; sentinels have to be asked.
-        find_again = self._make if "+sentinel://" in self.settings.url else None
+        finder = self._make if isinstance(self._make, PrimaryFinder) else None
+        has_moved = None if finder is None else finder.has_moved
         if self.namespace is None:
-            link = Link(self._make(seconds), seconds, find_again)
+            link = Link(self._make(seconds), seconds, finder, has_moved)
         else:
-            link = NamespacedLink(self._make(seconds), seconds, find_again, self.namespace)
+            link = NamespacedLink(self._make(seconds), seconds, finder, has_moved, self.namespace)
         self._links[id(link)] = link
         if self.is_abandoned:
             link.abandon()

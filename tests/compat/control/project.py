@@ -75,7 +75,7 @@ def stop_by_exception(state: Any) -> None:
 @inspect_command()
 def wants_a_consumer(state: Any) -> Any:
     """As commands do that were written for Celery's own workers."""
-    return state.consumer.task_consumer.queues
+    return state.consumer.strategies["project.add"]
 
 
 @inspect_command()

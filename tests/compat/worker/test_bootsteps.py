@@ -154,8 +154,8 @@ def test_a_test_worker_has_steps_too(redis_url: str) -> None:
     app.steps["worker"].add(Seen)
     with start_worker(app, perform_ping_check=False) as worker:
         assert seen == ["start"]
-        with pytest.raises(AttributeError, match="a consumer has no 'task_consumer' here"):
-            _ = worker.consumer.task_consumer
+        with pytest.raises(AttributeError, match="a consumer has no 'strategies' here"):
+            _ = worker.consumer.strategies
         consumer = worker.consumer
         assert (consumer.pool, consumer.hub) == (worker.pool, worker.hub)
         assert worker.pool.num_processes == worker.pool.limit == worker.concurrency
@@ -166,6 +166,20 @@ def test_a_test_worker_has_steps_too(redis_url: str) -> None:
     app.steps["consumer"].add(Failing)
     with pytest.raises(OSError, match="no probe file"), start_worker(app, perform_ping_check=False):
         raise AssertionError("it has started")
+
+
+def test_a_consumer_shows_which_queues_the_worker_serves(redis_url: str) -> None:
+    """Nautobot's receiver of `worker_ready` reads them, to tell its database which queues have a worker."""
+    app = Celery("proj", broker=redis_url, backend=redis_url, set_as_current=False)
+
+    with start_worker(app, perform_ping_check=False, queues="mails,reports", hostname="w1@here") as worker:
+        served = worker.consumer.task_consumer.queues
+        wait_for_an_answer(app, limit=1)
+        app.control.add_consumer("later", destination=["w1@here"], reply=True, timeout=_SECONDS, limit=1)
+        served_later = worker.consumer.task_consumer.queues
+
+    assert sorted(queue.name for queue in served) == ["mails", "reports"]
+    assert sorted(queue.name for queue in served_later) == ["later", "mails", "reports"]
 
 
 def test_a_worker_and_its_consumer_show_their_node_and_phase(redis_url: str) -> None:

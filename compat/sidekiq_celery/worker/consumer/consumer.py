@@ -1,11 +1,22 @@
 """The counterpart of the object that consumes tasks in Celery's workers."""
 
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from sidekiq_celery import bootsteps
 
 __all__ = ("Consumer",)
+
+
+class TaskConsumer(NamedTuple):
+    """
+    Stands in for kombu's consumer of tasks.
+
+    Args:
+        queues: Those that the worker serves now, as kombu's queues.
+    """
+
+    queues: list[Any]
 
 
 class Consumer:
@@ -44,6 +55,11 @@ class Consumer:
     def pool(self) -> Any:
         """How many tasks run at once."""
         return self.controller.pool
+
+    @property
+    def task_consumer(self) -> TaskConsumer:
+        """Tells programs which queues the worker serves."""
+        return TaskConsumer(list(self.app.amqp.queues.consume_from.values()))
 
     @cached_property
     def qos(self) -> Any:

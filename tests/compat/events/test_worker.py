@@ -8,7 +8,8 @@ from types import ModuleType
 
 import pytest
 import redis
-from sidekiq_celery import chord
+from sidekiq_celery import Celery, chord
+from sidekiq_celery.contrib.testing.worker import start_worker
 
 from tests.compat.events.event_monitor import LONG, EventMonitor
 from tests.support.celery_program import wait_for_an_answer
@@ -135,6 +136,19 @@ def test_a_worker_tells_that_it_starts_lives_and_ends(
     worker.stop(within_seconds=LONG)
     monitor.wait_for("worker-offline")
     assert [event["type"] for event in monitor.events if event["type"].startswith("task-")] == []
+
+
+def test_a_test_worker_tells_nothing_of_itself_unless_asked(monitor: EventMonitor, redis_url: str) -> None:
+    """As in Celery: suites of exporters count a task's events, and turn heartbeats on where they want them."""
+    app = Celery("proj", broker=redis_url, backend=redis_url, set_as_current=False)
+
+    with start_worker(app, perform_ping_check=False, hostname="silent@here"):
+        pass
+    with start_worker(app, perform_ping_check=False, hostname="heard@here", without_heartbeat=False):
+        pass
+
+    monitor.wait_for("worker-offline")
+    assert {event["hostname"] for event in monitor.events} == {"heard@here"}
 
 
 def test_who_listens_to_heartbeats_is_given_the_workers_dispatcher(start: StartWorker, monitor: EventMonitor) -> None:

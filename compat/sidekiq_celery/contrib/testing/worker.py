@@ -152,7 +152,7 @@ def start_worker(
     Run a worker for *app* within the block.
 
     Args:
-        concurrency, pool, kwargs: As for `WorkController`.
+        concurrency, pool, kwargs: As for `WorkController`, but without heartbeats unless `without_heartbeat` is False.
         perform_ping_check: Let it run `celery.ping` first; an app without that task gets it.
         ping_task_timeout: Seconds to wait for that.
         shutdown_timeout: Seconds for tasks that are still running after the block.
@@ -175,6 +175,7 @@ def start_worker(
             loglevel=loglevel,
             logfile=logfile,
             ready_callback=None,
+            without_heartbeat=kwargs.pop("without_heartbeat", True),
             **kwargs,
         )
         thread = threading.Thread(target=_run, args=(made,), name="celery-test-worker", daemon=True)

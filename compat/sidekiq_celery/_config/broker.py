@@ -73,6 +73,12 @@ def _no_redis(url: str, scheme: str) -> str:
             "import of sidekiq_celery.contrib.testing.app, have a private Redis stand for it. Elsewhere give the URL "
             "of a Redis, as in redis://localhost:6379/0, or set task_always_eager=True"
         )
+    if scheme.endswith("+sentinel"):
+        return (
+            f"{redact(url)!r} names sentinels in sidekiq_py's form; sidekiq_celery needs Celery's form: set broker_url "
+            "as in 'sentinel://host1:26379;sentinel://host2:26379/0', and broker_transport_options as in "
+            "{'master_name': 'mymaster'}"
+        )
     if not scheme:
         return (
             f"broker_url is {redact(url)!r}, which has no scheme, and sidekiq_celery keeps its jobs in Redis: write it "
@@ -92,7 +98,12 @@ def timeouts(reply: Any, connect: Any) -> dict[str, Any]:
 
 
 def kombu_url(url: Any) -> Any:
-    """*url* in the form for kombu's own transport: sockets as `redis+socket://`, and in tests a Redis for `memory://`."""
+    """
+    *url* in the form for kombu's own transport: sockets as `redis+socket://`, and in tests a Redis for `memory://`.
+
+    Raises:
+        ImproperlyConfigured: It names sentinels in a form that kombu does not know.
+    """
     if not isinstance(url, str):
         return url
     if url.startswith("memory:") and in_memory is not None:
@@ -103,6 +114,8 @@ def kombu_url(url: Any) -> Any:
         # Without an option for certificates, kombu's own transport would not encrypt at all.
         return f"{url}{'&' if '?' in url else '?'}ssl_cert_reqs=required"
     parts = urlsplit(url)
+    if parts.scheme in ("redis+sentinel", "rediss+sentinel"):
+        raise ImproperlyConfigured(_no_redis(url, parts.scheme))
     if parts.scheme != "unix":
         return url
     query = dict(parse_qsl(parts.query))

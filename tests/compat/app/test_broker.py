@@ -72,6 +72,14 @@ def test_a_sentinel_without_a_master_is_refused(make_app):
         redis_settings(make_app(broker="sentinel://one:26379"))
 
 
+def test_kombus_connection_refuses_sentinels_in_the_form_of_redis_url(app, monkeypatch):
+    """Jobs find them, but remote control and events do not: kombu could not read the port."""
+    monkeypatch.setenv("REDIS_URL", "redis+sentinel://one:26379,two:26379/mymaster/0")
+
+    with pytest.raises(ImproperlyConfigured, match="'master_name': 'mymaster'"):
+        app.connection_for_read()
+
+
 def test_transport_options_are_kept(make_app):
     """The prefix of keys is a namespace; timeouts are the engine's."""
     app = make_app(
@@ -94,6 +102,7 @@ def test_transport_options_are_kept(make_app):
         ("localhost:6379", "has no scheme, and sidekiq_celery keeps its jobs in Redis: write it as in redis://"),
         ("host.example.org", "sidekiq-celery bridge"),
         ("memory://", "task_always_eager"),
+        ("redis+sentinel://:geheim@one:26379,two:26379/mymaster/0", "'master_name': 'mymaster'"),
     ],
 )
 def test_another_broker_is_refused_when_it_is_needed(make_app, url, advice, monkeypatch):

@@ -18,6 +18,7 @@ from sidekiq_py.errors import (
     ReplyLostError,
     SoftTimeLimitError,
 )
+from sidekiq_py.redis_access.connection.connections import PrimaryFinder
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
@@ -52,11 +53,25 @@ def make(server: RedisServer) -> redis.Connection:
     return redis.Connection(host="127.0.0.1", port=server.port, protocol=2)
 
 
+class Finder(PrimaryFinder):
+    """Finds the primary without sentinels."""
+
+    def __init__(self, server: RedisServer) -> None:
+        self._server = server
+        self._service = ("", str(server.port))
+
+    def __call__(self, timeout_seconds: float) -> redis.Connection:
+        return make(self._server)
+
+    def has_moved(self, connection: Any) -> bool:
+        return False
+
+
 @pytest.fixture
 def link(two_servers: tuple[RedisServer, RedisServer]) -> Iterator[Link]:
     """To the first of them; it finds the second when it looks again."""
     first, second = two_servers
-    one = Link(make(first), 5, lambda seconds: make(second))
+    one = Link(make(first), 5, Finder(second))
     yield one
     one.close()
 

@@ -3,8 +3,12 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import redis
+from redis.connection import AbstractConnection
 
+from sidekiq_py.errors import RedisConnectionError
+from sidekiq_py.redis_access.connection.connections import PrimaryFinder
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
@@ -16,6 +20,49 @@ from tests.support.waiting import eventually
 def port_of(link: Link) -> int:
     """The port of the server that answers."""
     return int(link.command("CONFIG", "GET", "port")[1])
+
+
+class FixedFinder(PrimaryFinder):
+    """Its sentinel always names the same server."""
+
+    def __init__(self, server: RedisServer) -> None:
+        super().__init__(RedisSettings("redis+sentinel://127.0.0.1:1/of-two-minds/0"))
+        self._server = server
+
+    def __call__(self, timeout_seconds: float) -> AbstractConnection:
+        return self._connection_to(("127.0.0.1", self._server.port), self._place()[1], timeout_seconds)
+
+
+def test_sentinels_that_disagree_do_not_send_links_to_and_fro(new_redis_server: Callable[..., RedisServer]) -> None:
+    """The link that was connected last, where its sentinel says, has the other one follow, once."""
+    first, second = (FixedFinder(new_redis_server()) for _ in range(2))
+    links = [Link(first(5), 5, first)]
+    links[0].connect()
+    links.append(Link(second(5), 5, second))
+    links[1].connect()
+
+    assert len({port_of(link) for _ in range(10) for link in links}) == 1
+    assert [link.generation for link in links] == [2, 1]
+    for link in links:
+        link.close()
+
+
+def test_a_link_to_a_server_that_is_away_takes_no_other_along(new_redis_server: Callable[..., RedisServer]) -> None:
+    """Its sentinel has not heard yet that the primary is another one."""
+    away, there = new_redis_server(), new_redis_server()
+    late, right = FixedFinder(away), FixedFinder(there)
+    away.stop()
+    healthy = Link(right(5), 5, right)
+    healthy.connect()
+    link = Link(late(5), 5, late)
+
+    with pytest.raises(RedisConnectionError):
+        link.connect()
+
+    assert port_of(healthy) == there.port
+    assert healthy.generation == 1
+    link.close()
+    healthy.close()
 
 
 def is_ordered(sentinel: Sentinel) -> bool:
@@ -51,7 +98,10 @@ def test_all_links_follow_the_one_that_finds_the_primary_elsewhere(
 
         eventually(has_found_it)
 
-        assert [port_of(link) for link in others] == [replica.port] * 2
+        pushing, other = others
+        # As pushes do, without a look at how long it was idle.
+        pushing.send_whole(pushing.pack([("CONFIG", "GET", "port")])[0])
+        assert int(pushing.receive()[1]) == port_of(other) == replica.port
         assert [port_of(link) for link in links] == [replica.port] * 3
         assert [link.generation for link in others] == [before + 1 for before in sockets[1:]]
         for link in links:

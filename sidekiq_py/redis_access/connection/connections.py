@@ -7,10 +7,12 @@ reply was lost may have been executed.
 
 import re
 from collections.abc import Callable, Mapping
+from copy import copy
 from functools import cache
 from importlib import import_module
 from typing import Any, ClassVar, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
+from weakref import WeakKeyDictionary
 
 import redis
 from redis.backoff import NoBackoff
@@ -164,8 +166,11 @@ def sentinels_of(settings: RedisSettings) -> Sentinels:
         key: unquote(value) for key, value in (("username", parts.username), ("password", parts.password)) if value
     }
     secrecy = tls_options(settings.url)
+    seconds = settings.connect_timeout_seconds
     of_sentinels: dict[str, Any] = {
-        name: query[f"sentinel_{name}"] for name in ("username", "password") if f"sentinel_{name}" in query
+        # Without these, redis-py waits for one that hangs for a minute.
+        **{"socket_timeout": seconds, "socket_connect_timeout": seconds, "retry": Retry(NoBackoff(), 0)},
+        **{name: query[f"sentinel_{name}"] for name in ("username", "password") if f"sentinel_{name}" in query},
     }
     if query.get("sentinel_ssl", "").lower() in ("true", "1", "yes"):
         of_sentinels |= {"ssl": True, **secrecy}
@@ -176,7 +181,7 @@ def sentinels_of(settings: RedisSettings) -> Sentinels:
         raise ConfigError(f"redis_url is {redact(settings.url)!r}: {error}") from error
     is_secure = parts.scheme.startswith("rediss")
     return Sentinels(
-        Sentinel(hosts, socket_timeout=settings.connect_timeout_seconds, sentinel_kwargs=of_sentinels),
+        Sentinel(hosts, socket_timeout=seconds, sentinel_kwargs=of_sentinels),
         service,
         # A connection without TLS refuses them.
         options if "ssl" in of_sentinels and not is_secure else {**options, **secrecy},
@@ -190,11 +195,13 @@ class PrimaryFinder:
 
     After a failover on order, the old primary goes on for about ten seconds. A worker that fetched from one server and
     settled on the other would run the jobs of that time twice, and one that read the next step of a chain there would
-    find none. So as soon as one connection of a process has found the new primary, all others to it have moved.
+    find none. So as soon as one connection of a process has found the new primary, all others are to follow.
     """
 
-    # Where a connection of this process found the primary last, by the sentinels and the service.
-    _found: ClassVar[dict[tuple[str, str], tuple[str, int]]] = {}
+    # By the sentinels and the service: where a connection of this process succeeded last, and how often that changed.
+    _found: ClassVar[dict[tuple[str, str], tuple[tuple[str, int], int]]] = {}
+    # For each connection, how often it had changed when it was made.
+    _changes_before: ClassVar[WeakKeyDictionary[AbstractConnection, int]] = WeakKeyDictionary()
 
     def __init__(self, settings: RedisSettings) -> None:
         self._settings = settings
@@ -203,27 +210,54 @@ class PrimaryFinder:
 
     def __call__(self, timeout_seconds: float) -> AbstractConnection:
         """
-        A connection to the primary, not connected yet.
+        A connection to the primary that the sentinels name, not connected yet.
 
         Raises:
             RedisConnectionError: No sentinel knows a primary.
         """
-        asked, service, options, is_secure = self._sentinels
+        asked, service = self._sentinels.asked, self._sentinels.service
+        _, changes = self._place()
+        # redis-py puts the sentinel that answered first in its list; of a shared one, threads would lose some.
+        asking = copy(asked)
+        asking.sentinels = list(asked.sentinels)
         try:
-            host, port = asked.discover_master(service)
+            place = asking.discover_master(service)
         except (redis.RedisError, OSError) as error:
             is_redis = "unknown command" in str(error)
             advice = ". This is a Redis, not a sentinel; sentinels usually listen on port 26379" if is_redis else ""
             raise RedisConnectionError(
                 f"no sentinel knows a primary for {service!r}: {str(error).strip()}{advice}", is_advised=is_redis
             ) from error
-        self._found[self._service] = host, port
-        kind: type[AbstractConnection] = redis.SSLConnection if is_secure else PlainConnection
-        return _connection(kind, {"host": host, "port": port, **options}, self._settings, timeout_seconds)
+        asked.sentinels = asking.sentinels
+        return self._connection_to(place, changes, timeout_seconds)
 
     def has_moved(self, connection: Any) -> bool:
-        """True if the primary was found elsewhere than where *connection* leads."""
-        return self._found[self._service] != (connection.host, connection.port)
+        """True if another connection has succeeded elsewhere since *connection* was made."""
+        place, changes = self._place()
+        return place != (connection.host, connection.port) and changes > self._changes_before[connection]
+
+    def follow(self, timeout_seconds: float) -> AbstractConnection:
+        """
+        A connection to where another one succeeded. No sentinel is asked: two that disagree would send the connections
+        of a process to and fro.
+        """
+        return self._connection_to(*self._place(), timeout_seconds)
+
+    def succeeded(self, connection: Any) -> None:
+        """Have all connections follow *connection*, which has just been connected."""
+        place, changes = self._place()
+        if place != (connection.host, connection.port):
+            self._found[self._service] = (connection.host, connection.port), changes + 1
+
+    def _place(self) -> tuple[tuple[str, int], int]:
+        return self._found.get(self._service, (("", 0), 0))
+
+    def _connection_to(self, place: tuple[str, int], changes: int, timeout_seconds: float) -> AbstractConnection:
+        kind: type[AbstractConnection] = redis.SSLConnection if self._sentinels.is_secure else PlainConnection
+        options = {"host": place[0], "port": place[1], **self._sentinels.options}
+        connection = _connection(kind, options, self._settings, timeout_seconds)
+        self._changes_before[connection] = changes
+        return connection
 
 
 def tls_options(url: str) -> dict[str, Any]:

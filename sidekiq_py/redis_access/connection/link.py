@@ -16,6 +16,7 @@ import redis
 from redis.connection import AbstractConnection
 
 from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError, ReplyLostError
+from sidekiq_py.redis_access.connection.connections import PrimaryFinder
 from sidekiq_py.redis_access.connection.namespace import Namespace
 from sidekiq_py.redis_access.connection.replies import FAILOVER_CODES, not_connected, reply_error
 
@@ -55,8 +56,7 @@ class Link:
     Args:
         connection: The first connection; not connected yet.
         timeout_seconds: How long to wait for a reply.
-        find_again: Makes the connections after the first try, if the server may have moved.
-        has_moved: Whether the server is known to be elsewhere than where a connection leads.
+        primary: Makes the connections after the first try, if the server may move.
 
     Raises from every call:
         RedisConnectionError: Nothing was executed.
@@ -68,12 +68,10 @@ class Link:
         self,
         connection: AbstractConnection,
         timeout_seconds: float,
-        find_again: Callable[[float], AbstractConnection] | None = None,
-        has_moved: Callable[[AbstractConnection], bool] | None = None,
+        primary: PrimaryFinder | None = None,
     ) -> None:
         self._connection = connection
-        self._find_again = find_again
-        self._has_moved = has_moved
+        self._primary = primary
         # True if the server said that it is no longer the primary. The next command then uses a new connection.
         self._is_refused = False
         self._is_abandoned = False
@@ -229,8 +227,9 @@ class Link:
         repeat.
 
         If an open socket breaks, everything is sent once more on a fresh one: the end was not sent, so it was not
-        executed.
+        executed. No reply may be pending.
         """
+        self.drop_if_moved()
         sock = _socket_of(self._connection)
         if sock is not None:
             try:
@@ -293,9 +292,12 @@ class Link:
         if _socket_of(self._connection) is not None:
             return
         self._refuse_if_abandoned()
+        primary = self._primary
+        if primary is not None and primary.has_moved(self._connection):
+            self._connection = primary.follow(self.timeout_seconds)
         # Also after a failed first try: the server may have moved between the link's creation and its first use.
-        if self._find_again is not None and (self._was_tried or self._is_elsewhere):
-            self._connection = self._find_again(self.timeout_seconds)
+        elif primary is not None and self._was_tried:
+            self._connection = primary(self.timeout_seconds)
         self._was_tried = True
         try:
             self._connection.connect()
@@ -305,6 +307,8 @@ class Link:
                 raise not_connected(error) from error
             raise
         self._refuse_if_abandoned()
+        if primary is not None:
+            primary.succeeded(self._connection)
         _let_the_kernel_wait(_socket_of(self._connection), self.timeout_seconds)
         self.generation += 1
 
@@ -374,14 +378,16 @@ class Link:
         may close an idle socket; the request then uses a new one, and the caller does not notice. The same happens if
         the server said that it is no longer the primary, or if another connection found the primary elsewhere.
         """
-        if self._is_refused or self._is_elsewhere:
+        if self._is_refused:
             self.close()
+        self.drop_if_moved()
         if time.monotonic() - self._used_at > SUSPECT_IDLE_SECONDS:
             self.drop_if_stale()
 
-    @property
-    def _is_elsewhere(self) -> bool:
-        return self._has_moved is not None and self._has_moved(self._connection)
+    def drop_if_moved(self) -> None:
+        """Close the socket if another connection has found the primary elsewhere. No reply may be pending."""
+        if self._primary is not None and self._primary.has_moved(self._connection):
+            self.close()
 
     def drop_if_stale(self) -> None:
         """Close the socket if the server has closed it, or if unexpected data has arrived."""
@@ -396,11 +402,10 @@ class NamespacedLink(Link):
         self,
         connection: AbstractConnection,
         timeout_seconds: float,
-        find_again: Callable[[float], AbstractConnection] | None,
-        has_moved: Callable[[AbstractConnection], bool] | None,
+        primary: PrimaryFinder | None,
         namespace: Namespace,
     ) -> None:
-        super().__init__(connection, timeout_seconds, find_again, has_moved)
+        super().__init__(connection, timeout_seconds, primary)
         self._namespace = namespace
 
     def command(self, *args: Any) -> Any:

@@ -43,12 +43,11 @@ class Pool:
         check_links()
         seconds = self.settings.socket_timeout_seconds if timeout_seconds is None else timeout_seconds
         # A host name is resolved for each connection anyway; sentinels have to be asked.
-        finder = self._make if isinstance(self._make, PrimaryFinder) else None
-        has_moved = None if finder is None else finder.has_moved
+        primary = self._make if isinstance(self._make, PrimaryFinder) else None
         if self.namespace is None:
-            link = Link(self._make(seconds), seconds, finder, has_moved)
+            link = Link(self._make(seconds), seconds, primary)
         else:
-            link = NamespacedLink(self._make(seconds), seconds, finder, has_moved, self.namespace)
+            link = NamespacedLink(self._make(seconds), seconds, primary, self.namespace)
         self._links[id(link)] = link
         if self.is_abandoned:
             link.abandon()

@@ -1,5 +1,6 @@
 """What the links of a process do when sentinels have replaced the primary, whichever database they use."""
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,11 +10,12 @@ from redis.connection import AbstractConnection
 
 from sidekiq_py.errors import RedisConnectionError
 from sidekiq_py.redis_access.connection.connections import PrimaryFinder
-from sidekiq_py.redis_access.connection.link import Link
+from sidekiq_py.redis_access.connection.link import Link, pack_command
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
+from sidekiq_py.redis_access.job_path.async_pool import AsyncPool
 from tests.support.redis_server import RedisServer
-from tests.support.sentinel import Sentinel
+from tests.support.sentinel import SERVICE, Sentinel
 from tests.support.waiting import eventually
 
 
@@ -106,3 +108,30 @@ def test_all_links_follow_the_one_that_finds_the_primary_elsewhere(
         assert [link.generation for link in others] == [before + 1 for before in sockets[1:]]
         for link in links:
             link.close()
+
+
+def test_awaited_links_find_the_new_primary(new_redis_server: Callable[..., RedisServer], tmp_path: Path) -> None:
+    """They went on trying the old one for ever."""
+    primary = new_redis_server()
+    replica = new_redis_server(config={"replicaof": f"127.0.0.1 {primary.port}"})
+    with replica.client() as client:
+        eventually(lambda: client.info("replication")["master_link_status"] == "up")
+
+    async def main(sentinel: Sentinel) -> None:
+        pool = AsyncPool(Pool(RedisSettings(sentinel.url)))
+        await pool.push([pack_command(("SET", "a", "1"))])
+        eventually(lambda: is_ordered(sentinel))
+        # What redis-py asks for; `get-master-addr-by-name` is a moment ahead of it.
+        eventually(lambda: sentinel.client.sentinel_masters()[SERVICE]["port"] == replica.port)
+        primary.stop()
+        await asyncio.sleep(0)
+
+        await pool.push([pack_command(("SET", "b", "2"))])
+        await pool.close()
+
+    with Sentinel(primary, tmp_path) as sentinel:
+        sentinel.wait_for_replicas()
+        asyncio.run(main(sentinel))
+
+    with replica.client() as client:
+        assert client.get("b") == b"2"

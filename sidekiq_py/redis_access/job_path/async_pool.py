@@ -8,7 +8,7 @@ closed when the loop shuts down. Further callers wait in order of arrival.
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -32,13 +32,21 @@ class AsyncLink:
     """
     One connection, like `Link`. But after a failure while sending, the commands count as sent, because asyncio buffers
     them.
+
+    Args:
+        connection: The first connection; not connected yet.
+        make: Makes the connections after the first try, as the primary may have moved.
     """
 
-    __slots__ = ("_connection", "released_at")
+    __slots__ = ("_connection", "_make", "_was_tried", "released_at")
 
-    def __init__(self, connection: aio.AbstractConnection) -> None:
+    def __init__(
+        self, connection: aio.AbstractConnection, make: Callable[[], Awaitable[aio.AbstractConnection]]
+    ) -> None:
         # Any, because redis-py's annotations are incomplete.
         self._connection: Any = connection
+        self._make = make
+        self._was_tried = False
         self.released_at = 0.0
 
     async def exchange(self, packed: Sequence[bytes], count: int) -> list[Any]:
@@ -74,12 +82,14 @@ class AsyncLink:
             return reply_error(error)
 
     async def _connect(self) -> None:
-        connection = self._connection
-        if connection.is_connected and not self._is_stale():
+        if self._connection.is_connected and not self._is_stale():
             return
         self.abort()
+        if self._was_tried:
+            self._connection = await self._make()
+        self._was_tried = True
         try:
-            await connection.connect()
+            await self._connection.connect()
         except BaseException as error:
             self.abort()
             # A TimeoutError is an OSError.
@@ -226,7 +236,7 @@ class AsyncPool:
                     f"Redis is out of reach: it has answered nothing for {waited:.1f} s, while this command waited for "
                     f"one of {self.settings.pool_size} connections; nothing was sent"
                 )
-            link = links.free.pop() if links.free else AsyncLink(await self._connection())
+            link = links.free.pop() if links.free else AsyncLink(await self._connection(), self._connection)
             try:
                 yield link
                 links.answered_at = time.monotonic()

@@ -1,7 +1,9 @@
 """What the links of a process do when sentinels have replaced the primary, whichever database they use."""
 
 import asyncio
+import socket
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from sidekiq_py.redis_access.connection.link import Link, pack_command
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.redis_access.job_path.async_pool import AsyncPool
-from tests.support.redis_server import RedisServer
+from tests.support.redis_server import RedisServer, free_port
 from tests.support.sentinel import SERVICE, Sentinel
 from tests.support.waiting import eventually
 
@@ -65,6 +67,24 @@ def test_a_link_to_a_server_that_is_away_takes_no_other_along(new_redis_server: 
     assert healthy.generation == 1
     link.close()
     healthy.close()
+
+
+def test_a_sentinel_that_hangs_or_is_away_is_passed_over(
+    new_redis_server: Callable[..., RedisServer], tmp_path: Path
+) -> None:
+    """One that hung took a minute, and threads that asked at the same time lost others from the list."""
+    primary = new_redis_server()
+    with Sentinel(primary, tmp_path) as sentinel, socket.create_server(("127.0.0.1", 0)) as hanging:
+        ports = [hanging.getsockname()[1], free_port(), sentinel.port]
+        hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
+        finder = PrimaryFinder(RedisSettings(f"redis+sentinel://{hosts}/{SERVICE}/0", connect_timeout_seconds=0.2))
+        with ThreadPoolExecutor(8) as threads:
+            found = list(threads.map(finder, [5.0] * 16))
+
+        asked = finder._sentinels.asked.sentinels
+
+    assert {each.port for each in found} == {primary.port}  # type: ignore[attr-defined]
+    assert sorted(one.connection_pool.connection_kwargs["port"] for one in asked) == sorted(ports)
 
 
 def is_ordered(sentinel: Sentinel) -> bool:
@@ -124,7 +144,6 @@ def test_awaited_links_find_the_new_primary(new_redis_server: Callable[..., Redi
         # What redis-py asks for; `get-master-addr-by-name` is a moment ahead of it.
         eventually(lambda: sentinel.client.sentinel_masters()[SERVICE]["port"] == replica.port)
         primary.stop()
-        await asyncio.sleep(0)
 
         await pool.push([pack_command(("SET", "b", "2"))])
         await pool.close()

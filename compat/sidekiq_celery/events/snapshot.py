@@ -1,7 +1,5 @@
 """Takes snapshots of a cluster's state for programs that store them: `sidekiq-celery events --camera`."""
 
-import threading
-from collections.abc import Callable
 from typing import Any
 
 from kombu.utils.limits import TokenBucket
@@ -12,37 +10,11 @@ from sidekiq_celery.utils.imports import instantiate
 from sidekiq_celery.utils.log import get_logger
 from sidekiq_celery.utils.pidfile import holding_pidfile
 from sidekiq_celery.utils.time import rate
+from sidekiq_celery.utils.timer import Timer
 
 __all__ = ("Polaroid", "evcam")
 
 logger = get_logger("celery.evcam")
-
-
-class Repeated(threading.Timer):
-    """Calls a function at an interval, until it is cancelled."""
-
-    def __call__(self) -> Any:
-        """Call the function now."""
-        return self.function()
-
-    def run(self) -> None:
-        """Call the function after each interval; the thread does this."""
-        while not self.finished.wait(self.interval):
-            try:
-                self.function()
-            except Exception:
-                logger.exception("%r failed", self.function)
-
-
-class Timer:
-    """Schedules repeated calls."""
-
-    def call_repeatedly(self, secs: float, fun: Callable[[], Any]) -> Repeated:
-        """Call *fun* every *secs* seconds, until the returned handle is cancelled."""
-        repeated = Repeated(secs, fun)
-        repeated.name, repeated.daemon = "sidekiq_celery.camera", True
-        repeated.start()
-        return repeated
 
 
 class Polaroid:
@@ -54,7 +26,7 @@ class Polaroid:
         freq: Seconds between snapshots.
         maxrate: The highest rate of snapshots, as in `10/m`.
         cleanup_freq: Seconds between calls of `on_cleanup`.
-        timer: Schedules the calls; needs `call_repeatedly`.
+        timer: Schedules the calls; needs `call_repeatedly`. By default, a timer of its own.
     """
 
     timer: Any = None
@@ -79,7 +51,8 @@ class Polaroid:
         self.state = state
         self.freq = freq
         self.cleanup_freq = cleanup_freq
-        self.timer = timer or self.timer or Timer()
+        self._own_timer = Timer()
+        self.timer = timer or self.timer or self._own_timer
         self.logger = logger
         self.maxrate: Any = maxrate and TokenBucket(rate(maxrate))
 
@@ -95,6 +68,9 @@ class Polaroid:
             self._tref.cancel()
         if self._ctref:
             self._ctref.cancel()
+        if self.timer is self._own_timer:
+            self.timer.stop()
+            self.timer = self._own_timer = Timer()
 
     def on_shutter(self, state: Any) -> None:
         """Called to store a snapshot, while events are held back."""

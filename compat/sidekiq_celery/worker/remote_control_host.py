@@ -9,11 +9,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from sidekiq_celery.utils.timer import Timer
+
 # All processes know the commands and kinds, because they are forked after this import.
 from sidekiq_celery.worker import control  # noqa: F401
 from sidekiq_celery.worker.control_channel import OneProcess, OverPipes, Recipient, handle_message, text_of
 from sidekiq_celery.worker.remote_control import RemoteControl
-from sidekiq_celery.worker.timer import Timer
 from sidekiq_py.extension import now_seconds
 from sidekiq_py.probes import prefork
 from sidekiq_py.probes.server import ProbeServer, check_port

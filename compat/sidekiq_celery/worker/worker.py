@@ -16,12 +16,12 @@ from sidekiq_celery.utils.log import mlevel
 from sidekiq_celery.utils.nodenames import default_nodename, worker_direct
 from sidekiq_celery.utils.pidfile import write_pidfile
 from sidekiq_celery.utils.text import str_to_list
+from sidekiq_celery.utils.timer import Hub, Timer
 from sidekiq_celery.worker.active_requests import State
 from sidekiq_celery.worker.components import Pool
 from sidekiq_celery.worker.consumer import Consumer
 from sidekiq_celery.worker.engine_config import engine_config
 from sidekiq_celery.worker.pools import autoscale_range, cpu_count, slots
-from sidekiq_celery.worker.timer import Hub, Timer
 from sidekiq_py.errors import SidekiqError
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,6 +14,7 @@ from click.testing import CliRunner
 from sidekiq_celery import Celery
 from sidekiq_celery.bin.celery import celery
 from sidekiq_celery.events.cursesmon import evtop
+from sidekiq_celery.events.snapshot import Polaroid
 from sidekiq_celery.exceptions import ImproperlyConfigured
 
 from tests.compat.events.event_monitor import LONG
@@ -92,6 +94,32 @@ def test_a_camera_takes_pictures(
     camera.send_signal(signal.SIGINT)
     assert camera.wait(LONG) == 0
     assert not pidfile.exists()
+
+
+def test_a_camera_ends_its_thread_and_can_be_used_again(app: Celery) -> None:
+    """It has a timer of its own only while it takes pictures."""
+    before, pictures = threading.active_count(), list[object]()
+    camera = Polaroid(app.events.State(), freq=0.01, app=app)
+    camera.on_shutter = pictures.append  # type: ignore[method-assign]
+
+    for _ in range(2):
+        pictures.clear()
+        with camera:
+            eventually(lambda: len(pictures) > 1, LONG)
+        assert threading.active_count() == before
+
+
+def test_a_camera_schedules_calls_of_its_own(app: Celery) -> None:
+    """Its timer is there from the start, as in Celery."""
+    called: list[int] = []
+
+    class Camera(Polaroid):
+        def install(self) -> None:
+            self.timer.call_repeatedly(0.01, called.append, (1,))
+            super().install()
+
+    with Camera(app.events.State(), app=app):
+        eventually(lambda: len(called) > 1, LONG)
 
 
 @pytest.mark.parametrize("camera", ["no_such_module:Camera", "json:Camera"])

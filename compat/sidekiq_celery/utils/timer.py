@@ -1,4 +1,7 @@
-"""A worker's thread that calls functions at set times, for bootsteps: `worker.timer.call_repeatedly(…)`."""
+"""
+A thread that calls functions at set times: for bootsteps, `worker.timer.call_repeatedly(…)`, and for the snapshots of
+monitors.
+"""
 
 import heapq
 import logging
@@ -9,7 +12,7 @@ from datetime import datetime
 from itertools import count
 from typing import Any
 
-logger = logging.getLogger("celery.worker")
+logger = logging.getLogger("celery.timer")
 
 
 class Entry:
@@ -19,6 +22,10 @@ class Entry:
         self.call = call
         self.repeats_after = repeats_after
         self.canceled = False
+
+    def __call__(self) -> Any:
+        """Call the function now, as well."""
+        return self.call()
 
     def cancel(self) -> None:
         """Cancel this call."""

@@ -1,10 +1,10 @@
-"""The timer that bootsteps of a program use."""
+"""The timer of bootsteps and of snapshots."""
 
 import time
 from datetime import UTC, datetime
 
 import pytest
-from sidekiq_celery.worker.timer import Hub, Timer
+from sidekiq_celery.utils.timer import Hub, Timer
 
 from tests.support.no_more_threads import without_more_threads
 from tests.support.waiting import eventually

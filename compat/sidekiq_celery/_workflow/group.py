@@ -245,16 +245,8 @@ class group(Signature[Any]):
         if is_part(chord):
             # The members end one part of a chord, and count as that part together.
             self.tasks = list(self.tasks)
-        result: GroupResult = self.app.GroupResult(
-            *self._freeze_group_tasks(
-                group_id=group_id,
-                chord=chord,
-                root_id=root_id,
-                parent_id=parent_id,
-                group_index=group_index,
-                is_one_part=is_part(chord),
-            )
-        )
+        own_id, results = self._freeze_group_tasks(group_id, chord, root_id, parent_id, group_index, is_part(chord))
+        result: GroupResult = self.app.GroupResult(own_id, results)
         return result
 
     _freeze = freeze

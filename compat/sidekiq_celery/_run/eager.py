@@ -1,7 +1,7 @@
 """Running a task in the caller's process: `Task.apply`, and `apply_async` with `task_always_eager`."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from importlib import import_module
@@ -18,7 +18,6 @@ from sidekiq_celery._workflow import flow
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import Reject, Retry
 from sidekiq_celery.utils.functional import maybe_list
-from sidekiq_celery.utils.ids import uuid
 from sidekiq_celery.utils.nodenames import gethostname
 
 if TYPE_CHECKING:
@@ -68,42 +67,22 @@ class EagerRun(TaskRun):
 
 
 def apply(
-    task: Any,
-    args: Any,
-    kwargs: Any,
-    link: Any,
-    link_error: Any,
-    task_id: str | None,
-    retries: int | None,
-    throw: bool | None,
-    logfile: Any,
-    loglevel: Any,
-    headers: Any,
-    options: dict[str, Any],
-    build_tracer: BuildTracer,
+    task: Any, call: Mapping[str, Any], throw: bool | None, options: dict[str, Any], build_tracer: BuildTracer
 ) -> "EagerResult[Any]":
-    """Run a task immediately in this process; see `Task.apply`."""
+    """Run a task immediately in this process; see `Task.apply`. *call* has the fields of the request that it says."""
     from sidekiq_celery.result import EagerResult
 
     app: App = task._get_app()
-    task_id = task_id or uuid()
+    task_id = call["id"]
     throw = bool(app.conf.task_eager_propagates) if throw is None else throw
     # If it was called on a class, use the registered instance.
     known = app._tasks.get(task.name, task)
     fields = {
-        "id": task_id,
+        **call,
         "task": task.name,
-        "args": args or (),
-        "kwargs": kwargs or {},
         "called_directly": False,
-        "retries": retries or 0,
         "is_eager": True,
-        "logfile": logfile,
-        "loglevel": loglevel or 0,
         "hostname": gethostname(),
-        "callbacks": maybe_list(link),
-        "errbacks": maybe_list(link_error),
-        "headers": headers,
         "timelimit": _limits(task),
         "ignore_result": options.get("ignore_result", task.ignore_result),
         "delivery_info": {
@@ -121,7 +100,7 @@ def apply(
     with pipeline_buffer.sending():
         run.run(tracer)
     if isinstance(run.retval, Retry) and run.retval.sig is not None:
-        again: EagerResult[Any] = run.retval.sig.apply(retries=(retries or 0) + 1)
+        again: EagerResult[Any] = run.retval.sig.apply(retries=call["retries"] + 1)
         return again
     state = run.state or states.PENDING
     traceback = run.einfo.traceback if run.einfo is not None else None

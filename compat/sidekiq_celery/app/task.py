@@ -21,7 +21,7 @@ from sidekiq_celery.app.task_hooks import TaskHooks
 from sidekiq_celery.app.task_options import TaskOptions
 from sidekiq_celery.exceptions import Ignore, MaxRetriesExceededError, Retry  # noqa: F401 - the second likewise
 from sidekiq_celery.utils import abstract
-from sidekiq_celery.utils.functional import mattrgetter
+from sidekiq_celery.utils.functional import mattrgetter, maybe_list
 from sidekiq_celery.utils.ids import uuid
 
 if TYPE_CHECKING:
@@ -346,21 +346,18 @@ class Task(TaskOptions, TaskHooks, _Typed[P, R_co]):
         from sidekiq_celery._run import eager
         from sidekiq_celery.app import trace
 
-        return eager.apply(
-            self,
-            args,
-            kwargs,
-            link,
-            link_error,
-            task_id,
-            retries,
-            throw,
-            logfile,
-            loglevel,
-            headers,
-            options,
-            trace.build_tracer,
-        )
+        call = {
+            "id": task_id or uuid(),
+            "args": args or (),
+            "kwargs": kwargs or {},
+            "callbacks": maybe_list(link),
+            "errbacks": maybe_list(link_error),
+            "retries": retries or 0,
+            "logfile": logfile,
+            "loglevel": loglevel or 0,
+            "headers": headers,
+        }
+        return eager.apply(self, call, throw, options, trace.build_tracer)
 
     @overload
     def AsyncResult(self: "Task[P, Coroutine[Any, Any, T]]", task_id: str, **kwargs: Any) -> "AsyncResult[T]": ...

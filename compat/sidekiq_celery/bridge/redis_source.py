@@ -7,7 +7,7 @@ from typing import Protocol
 from sidekiq_celery.bridge.fates import Found, Judge, Left, Moved
 from sidekiq_celery.bridge.ledger import Ledger
 from sidekiq_celery.bridge.message_lists import WINDOW_MESSAGES, MessageStore
-from sidekiq_celery.bridge.transfer import Claim, Claims, Item, TooLateError, Transfer
+from sidekiq_celery.bridge.transfer import Carry, Claim, Claims, Item, TooLateError
 from sidekiq_celery.utils.functional import chunks
 from sidekiq_py.extension import monotonic
 
@@ -54,7 +54,7 @@ class RedisRoute:
         self,
         stores: Sequence[MessageStore],
         judge: Judge,
-        transfer: Transfer,
+        carry: Carry,
         finisher: Finisher | None = None,
         *,
         is_once: bool = False,
@@ -62,7 +62,7 @@ class RedisRoute:
     ) -> None:
         self._stores = stores
         self._judge = judge
-        self._transfer = transfer
+        self._carry = carry
         self._finisher = finisher
         self._is_once = is_once
         self._is_dry = is_dry
@@ -112,7 +112,7 @@ class RedisRoute:
                 ledger.count(found.queue, moved.kind, moved.note)
             return stays + len(items)
         if items:
-            self._transfer.carry(items, ledger)
+            self._carry(items, ledger)
         return stays
 
     def _reclaim(self, ledger: Ledger) -> bool:

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol
 
 from sidekiq_celery._config.broker import REDIS_SCHEMES, default_broker_url, of_redis, redis_settings
@@ -17,7 +18,7 @@ from sidekiq_celery.bridge.layout import CeleryLayout
 from sidekiq_celery.bridge.ledger import Ledger
 from sidekiq_celery.bridge.message_lists import JobSet, MessageList, MessageStore, Side, Unacked
 from sidekiq_celery.bridge.redis_source import Finisher, RedisRoute
-from sidekiq_celery.bridge.transfer import TOTALS, AcrossServers, Claims, Transfer, WithinRedis
+from sidekiq_celery.bridge.transfer import TOTALS, AcrossServers, Carry, Claims, carry_within
 from sidekiq_celery.contract import App
 from sidekiq_celery.utils.ids import uuid
 from sidekiq_py.errors import RedisConnectionError, RedisReplyError, ReplyLostError
@@ -205,10 +206,10 @@ class Bridge:
         stores = self._sidekiq_stores(sidekiq) if plan.is_reverse else self._celery_stores(celery)
         probe = target.key(f"sidekiq_py:bridge:probe:{uuid()}")
         if plan.celery_url is None or moves.is_same_server(target.pool, source.pool, probe):
-            within = WithinRedis(plan.direction, target._replace(pool=source.pool))
+            within = partial(carry_within, plan.direction, target._replace(pool=source.pool))
             return self._route_by(stores, judge, within)
         across = AcrossServers(plan.direction, Claims(plan.direction, source), target)
-        return self._route_by(stores, judge, across, across)
+        return self._route_by(stores, judge, across.carry, across)
 
     def _publishing_route(self) -> Route:
         from sidekiq_celery.bridge.publishing import Publishing
@@ -216,13 +217,13 @@ class Bridge:
         plan, source = self._plan, self._sidekiq_side()
         publishing = Publishing(self._app, self._connect, Claims(plan.direction, source))
         self._closers.append(publishing.close)
-        return self._route_by(self._sidekiq_stores(source), self._backward(), publishing, publishing)
+        return self._route_by(self._sidekiq_stores(source), self._backward(), publishing.carry, publishing)
 
     def _route_by(
-        self, stores: Sequence[MessageStore], judge: Judge, transfer: Transfer, finisher: Finisher | None = None
+        self, stores: Sequence[MessageStore], judge: Judge, carry: Carry, finisher: Finisher | None = None
     ) -> Route:
         plan = self._plan
-        return RedisRoute(stores, judge, transfer, finisher, is_once=plan.is_once, is_dry=plan.is_dry)
+        return RedisRoute(stores, judge, carry, finisher, is_once=plan.is_once, is_dry=plan.is_dry)
 
     def _backward(self) -> Judge:
         return Backward(self._app, self._plan.renames, self._layout).judge

@@ -1,7 +1,7 @@
 """
 How messages are moved from one end to the other.
 
-`WithinRedis` moves them with one script. `AcrossServers` claims them first: a script moves a message from its queue
+`carry_within` moves them with one script. `AcrossServers` claims them first: a script moves a message from its queue
 into a hash next to it, so that no worker there can run it; then the message is written at the destination; then the
 claim is removed from the hash. Each claim has an id, and the write sets a mark with that id. So any bridge that finds
 a claim, the one that made it or a later one, may finish it, at any time and even concurrently: it is written only once.
@@ -14,7 +14,7 @@ import itertools
 import json
 from collections.abc import Callable, Sequence
 from types import NoneType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from sidekiq_celery.bridge import moves
 from sidekiq_celery.bridge.fates import Found, Moved
@@ -39,6 +39,9 @@ WRITING_SECONDS = 600
 ALIVE_SECONDS = 10
 
 Item = tuple[Found, Moved]
+# Moves messages out of a Redis; those that another process has taken in the meantime are skipped. If it raises
+# `TooLateError`, some were claimed and not written; `AcrossServers.finish` moves them later.
+Carry = Callable[[Sequence[Item], Ledger], None]
 
 
 class TooLateError(Exception):
@@ -51,19 +54,6 @@ class Claim(NamedTuple):
     claim_id: str
     found: Found
     moved: Moved
-
-
-class Transfer(Protocol):
-    """Moves messages out of a Redis."""
-
-    def carry(self, items: Sequence[Item], ledger: Ledger) -> None:
-        """
-        Move messages; those that another process has taken in the meantime are skipped.
-
-        Raises:
-            TooLateError: Some were claimed and not written; `AcrossServers.finish` moves them later.
-            RedisError: As `Pool.run` does.
-        """
 
 
 def prefixed(side: Side, command: Command) -> Command:
@@ -106,24 +96,12 @@ def outcomes(
     return done[: len(entries)]
 
 
-class WithinRedis:
-    """
-    Moves messages if both ends are one database.
-
-    Args:
-        direction: The direction, for the totals.
-    """
-
-    def __init__(self, direction: str, target: Side) -> None:
-        self._direction = direction
-        self._target = target
-
-    def carry(self, items: Sequence[Item], ledger: Ledger) -> None:
-        """Move messages, each in one step."""
-        done = outcomes(self._direction, self._target, [(found.take, moved) for found, moved in items])
-        for is_done, (found, moved) in zip(done, items, strict=True):
-            if is_done:
-                ledger.count(found.queue, moved.kind, moved.note)
+def carry_within(direction: str, target: Side, items: Sequence[Item], ledger: Ledger) -> None:
+    """Move messages, each in one step, if both ends are one database. *direction* is for the totals."""
+    done = outcomes(direction, target, [(found.take, moved) for found, moved in items])
+    for is_done, (found, moved) in zip(done, items, strict=True):
+        if is_done:
+            ledger.count(found.queue, moved.kind, moved.note)
 
 
 class Claims:

@@ -1,9 +1,11 @@
 """The worker's events for monitors, and the commands with which monitors ask for more."""
 
 import logging
+import math
 import os
 import platform
 import time
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +13,8 @@ import sidekiq_py
 from sidekiq_celery import signals
 from sidekiq_celery.utils.time import utcoffset
 from sidekiq_celery.worker.commands import control_command, ok
-from sidekiq_celery.worker.control_channel import Recipient, on_message
-from sidekiq_celery.worker.remote_control import RemoteControl, at_start, at_stop
+from sidekiq_celery.worker.control_channel import Answer, Recipient, on_message
+from sidekiq_py.extension import monotonic
 
 if TYPE_CHECKING:
     from sidekiq_celery.events.dispatcher import EventDispatcher
@@ -31,25 +33,29 @@ _EARLY_SECONDS = 0.5
 
 class Heart:
     """
-    Tells monitors that a worker is alive.
+    Tells monitors that a worker is alive. It beats by itself unless heartbeats are turned off.
 
     Args:
-        remote_control: The worker's.
+        ask_children: Asks the worker's processes, as `RemoteControl.ask_children`.
 
     Attributes:
         seconds: The time between heartbeats.
     """
 
-    def __init__(self, remote_control: RemoteControl) -> None:
+    _due_at = math.inf
+
+    def __init__(self, worker: Any, ask_children: Callable[..., list[Answer]]) -> None:
         from sidekiq_celery.events.clock import keep_up
         from sidekiq_celery.events.outbox import outbox_of
 
-        self._remote_control = remote_control
-        self.seconds = max(float(remote_control.worker.heartbeat_seconds or 2.0), _LEAST_SECONDS)
-        self._outbox: Outbox = outbox_of(remote_control.app)
-        self._clock = keep_up(remote_control.app)
-        self._serializer: str = remote_control.app.conf.event_serializer
-        self._pid = os.getppid() if remote_control.worker.pool_name == "prefork" else os.getpid()
+        self._worker = worker
+        self._ask_children = ask_children
+        self.seconds = max(float(worker.heartbeat_seconds or 2.0), _LEAST_SECONDS)
+        self._pause_seconds = max(_LEAST_SECONDS, self.seconds - _EARLY_SECONDS)
+        self._outbox: Outbox = outbox_of(worker.app)
+        self._clock = keep_up(worker.app)
+        self._serializer: str = worker.app.conf.event_serializer
+        self._pid = os.getppid() if worker.pool_name == "prefork" else os.getpid()
         # Kept per process: a child that was replaced still counts.
         self._processed: dict[int, int] = {}
         self._active = 0
@@ -60,12 +66,20 @@ class Heart:
         """For receivers of `heartbeat_sent`: it has the worker's name, and sends events of the program under it."""
         from sidekiq_celery.events.dispatcher import EventDispatcher
 
-        app = self._remote_control.app
-        return EventDispatcher(app.connection_for_write(), hostname=self._remote_control.hostname, app=app)
+        app = self._worker.app
+        return EventDispatcher(app.connection_for_write(), hostname=self._worker.hostname, app=app)
 
-    def online(self) -> None:
+    def start(self) -> None:
         """Report that the worker has started."""
-        self._send("worker-online")
+        if self._worker.heartbeat_seconds:
+            self._send("worker-online")
+            self._due_at = monotonic() + self._pause_seconds
+
+    def beat_if_due(self) -> None:
+        """Beat if the last beat is old enough."""
+        if monotonic() >= self._due_at:
+            self._due_at = monotonic() + self._pause_seconds
+            self.beat()
 
     def beat(self) -> None:
         """Report that it is alive. While there are no listeners, its processes are not asked for their activity."""
@@ -73,26 +87,25 @@ class Heart:
             self.look()
         self._send("worker-heartbeat")
 
-    def offline(self) -> None:
+    def stop(self) -> None:
         """Report that it has stopped and that its tasks have ended."""
-        events = self._remote_control.worker.events
-        if events is not None:
+        if not self._worker.heartbeat_seconds:
+            return
+        if self._worker.events is not None:
             # In a worker with a single process, the last task's events go out first.
-            events.close()
+            self._worker.events.close()
         self._send("worker-offline")
 
     def look(self) -> None:
         """Ask the worker's processes how many tasks are running and have run."""
-        answers = [
-            answer for answer in self._remote_control.ask_children("activity", timeout_seconds=0.5) if not answer.error
-        ]
+        answers = [answer for answer in self._ask_children("activity", timeout_seconds=0.5) if not answer.error]
         self._active = sum(answer.value["active"] for answer in answers)
         self._processed |= {answer.pid: answer.value["processed"] for answer in answers}
 
     def _send(self, kind: str) -> None:
         if signals.heartbeat_sent.receivers:
             signals.heartbeat_sent.send(sender=self)
-        hostname = self._remote_control.hostname
+        hostname = self._worker.hostname
         event = {
             "hostname": hostname,
             "utcoffset": utcoffset(),
@@ -110,23 +123,6 @@ class Heart:
         if "eventer" in self.__dict__:
             # What could not be sent while the broker was away.
             self.eventer.flush(groups=False)
-
-
-@at_start
-def start_heart(remote_control: RemoteControl) -> None:
-    """Create the worker's heart. It beats unless heartbeats are turned off."""
-    heart = remote_control.state.heart = Heart(remote_control)
-    if remote_control.worker.heartbeat_seconds:
-        heart.online()
-        remote_control.every(max(_LEAST_SECONDS, heart.seconds - _EARLY_SECONDS), heart.beat)
-
-
-@at_stop
-def stop_heart(remote_control: RemoteControl) -> None:
-    """Send the worker's last event to monitors."""
-    heart = remote_control.state.get("heart")
-    if heart is not None and remote_control.worker.heartbeat_seconds:
-        heart.offline()
 
 
 @control_command()

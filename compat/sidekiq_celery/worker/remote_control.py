@@ -21,10 +21,6 @@ Each kind has a function, registered with `worker.control_channel.on_message(kin
 children are forked with those imports. In a worker with a single process, that process is child and parent and handles
 each message once. A child that is forked later knows what the parent knows. So a change that future children need, too,
 is sent with `tell_all` and kept in the parent's copy of the app or worker.
-
-For periodic work, call `remote_control.every(seconds, function)` in a function registered with `at_start`. Functions
-registered with `at_start` and `at_stop` run in remote control's process: the former before it listens, the latter when
-no task is running any more.
 """
 
 import logging
@@ -36,6 +32,7 @@ from sidekiq_celery._pidbox.node import Node
 from sidekiq_celery.utils.collections import AttributeDict
 from sidekiq_celery.worker.commands import Panel
 from sidekiq_celery.worker.control_channel import Answer, Recipient, WorkerProcesses, handle_message, text_of
+from sidekiq_celery.worker.monitoring import Heart
 from sidekiq_py.extension import monotonic, now_seconds
 from sidekiq_py.worker import ALL, CHILDREN, PARENT
 
@@ -47,21 +44,6 @@ _ASK_SECONDS = 0.7
 _LONGEST_ASK_SECONDS = 10.0
 # Time for the reply to reach the client.
 _REPLY_SECONDS = 0.3
-
-_at_start: list[Callable[["RemoteControl"], None]] = []
-_at_stop: list[Callable[["RemoteControl"], None]] = []
-
-
-def at_start(function: Callable[["RemoteControl"], None]) -> Callable[["RemoteControl"], None]:
-    """Call *function* when remote control starts."""
-    _at_start.append(function)
-    return function
-
-
-def at_stop(function: Callable[["RemoteControl"], None]) -> Callable[["RemoteControl"], None]:
-    """Call *function* when remote control ends."""
-    _at_stop.append(function)
-    return function
 
 
 class RemoteControl(Node):
@@ -99,7 +81,7 @@ class RemoteControl(Node):
         )
         self.handlers = Panel.data
         self._deadline: float | None = None
-        self._timers: list[list[Any]] = []
+        self._heart: Heart | None = None
 
     @property
     def recipient(self) -> Recipient:
@@ -134,10 +116,6 @@ class RemoteControl(Node):
         answers = self.processes.ask(PARENT, kind, about, self._seconds(timeout_seconds))
         return answers[0] if answers else None
 
-    def every(self, seconds: float, function: Callable[[], object]) -> None:
-        """Call *function* about every *seconds* in this thread, but not more than once a second."""
-        self._timers.append([monotonic() + seconds, seconds, function])
-
     def tell_here(self, kind: str, **about: Any) -> None:
         """Have the kind's function called here."""
         handle_message(self.recipient, text_of(kind, about))
@@ -150,35 +128,32 @@ class RemoteControl(Node):
     # ---- its life
 
     def run(self) -> None:
-        """Call what is registered with `at_start`, and listen."""
+        """Start the worker's heart, and listen."""
         from sidekiq_celery._pidbox.listener import listen
 
         self.app.set_current()
-        self._call_all(_at_start)
+        self._guarded(self._start_heart)
         listen(self)
 
-    def has_stopped(self) -> None:
-        """Call what is registered with `at_stop`."""
-        self._call_all(_at_stop)
+    def _start_heart(self) -> None:
+        self.state.heart = self._heart = Heart(self.worker, self.ask_children)
+        self._heart.start()
 
-    def _call_all(self, functions: list[Callable[["RemoteControl"], None]]) -> None:
-        for function in functions:
-            try:
-                function(self)
-            except Exception:
-                logger.exception("%r failed", function)
+    def has_stopped(self) -> None:
+        """Let the heart send the worker's last event to monitors."""
+        if self._heart is not None:
+            self._guarded(self._heart.stop)
 
     def tick(self) -> None:
-        """Call what is due by `every`."""
-        for timer in self._timers:
-            due, seconds, function = timer
-            if monotonic() < due:
-                continue
-            timer[0] = monotonic() + seconds
-            try:
-                function()
-            except Exception:
-                logger.exception("%r failed", function)
+        """Let the heart beat."""
+        if self._heart is not None:
+            self._guarded(self._heart.beat_if_due)
+
+    def _guarded(self, function: Callable[[], None]) -> None:
+        try:
+            function()
+        except Exception:
+            logger.exception("%r failed", function)
 
     def stop_by_command(self, reason: str) -> None:
         """As in Celery, where `WorkerShutdown` raised by a command stops the worker."""

@@ -1,6 +1,7 @@
 """Registers an app's tasks where a worker looks up its jobs."""
 
 import logging
+import time
 from collections.abc import Sequence
 from functools import partial
 from inspect import iscoroutinefunction
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery._admission.rate_limits import RateLimits
 from sidekiq_celery._admission.worker_copy import WorkerNotices
-from sidekiq_celery._run.definition import Gate, TaskDefinition
+from sidekiq_celery._run.definition import Gate, JobRun, TaskDefinition
 from sidekiq_celery._run.failed_tasks import FailedTasks
 from sidekiq_celery._run.too_large import refusal_of
 from sidekiq_celery._run.tracer import made_by
@@ -16,6 +17,7 @@ from sidekiq_celery._run.unknown_tasks import unknown_tasks
 from sidekiq_celery.app import trace
 from sidekiq_celery.app.task import BaseTask
 from sidekiq_celery.contract import App
+from sidekiq_celery.exceptions import WorkerLostError
 from sidekiq_py.errors import PoisonPillError
 from sidekiq_py.worker import Hooks, Registry
 from sidekiq_py.worker import hooks as program_hooks
@@ -56,9 +58,7 @@ def register_tasks(
         claims_all: True if the worker belongs to this app alone: a job without a declared class is then an unknown
             task, whoever enqueued it.
     """
-    from sidekiq_celery._run.lost_workers import fail_lost_tasks
-
-    hooks.on_death(fail_lost_tasks(registry), of=PoisonPillError)
+    hooks.on_death(partial(_fail_lost_task, registry), of=PoisonPillError)
     failed_tasks = FailedTasks(app)
     definitions: list[TaskDefinition] = []
     notices = WorkerNotices(app, lambda rates: limits.apply(definitions, rates))
@@ -101,6 +101,21 @@ def register_tasks_of(
         claims_all=True,
         consumer=worker.consumer,
     )
+
+
+def _fail_lost_task(registry: Registry, payload: dict[str, Any], error: BaseException) -> None:
+    """
+    Fail a task whose worker has died four times while it ran: `WorkerLostError` becomes its result, its errbacks are
+    called, and its chord fails. The engine has put its job into the dead set.
+    """
+    definition = registry.find_for(payload)
+    if not isinstance(definition, TaskDefinition):
+        return
+    run = JobRun(definition, payload)
+    lost = WorkerLostError(str(error))
+    run.end_from_outside(lost)
+    run.finish(lost, time.time())
+    run.write_effects()
 
 
 def _log_what_has_no_effect(tasks: Sequence[Any], has_hard_limits: bool) -> None:

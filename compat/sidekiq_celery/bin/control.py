@@ -1,7 +1,7 @@
 """`inspect`, `control` and `status`: query and control workers."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pprint import pformat
 from typing import Any, Literal
@@ -139,21 +139,18 @@ def _arguments(command: str, given: list[str]) -> dict[str, Any]:
     """
     about = _panel().meta[command]
     typed = list(about.args or ())
-    arguments = dict(_typed(about, command, typed, given))
+    try:
+        arguments = {
+            name: make(word) if make is not None else word for (name, make), word in zip(typed, given, strict=False)
+        }
+    except (TypeError, ValueError) as error:
+        raise click.UsageError(f"Command {command!r} takes arguments: {about.signature}; {error}") from error
     rest = given[len(typed) :]
     if about.variadic:
         arguments[about.variadic] = rest
     elif rest:
         raise click.UsageError(f"Command {command!r} takes arguments: {about.signature or 'none'}")
     return arguments
-
-
-def _typed(about: Any, command: str, typed: list[Any], given: list[str]) -> Iterator[tuple[str, Any]]:
-    for (name, make), word in zip(typed, given, strict=False):
-        try:
-            yield name, make(word) if make is not None else word
-        except (TypeError, ValueError) as error:
-            raise click.UsageError(f"Command {command!r} takes arguments: {about.signature}; {error}") from error
 
 
 def _printed(

@@ -73,12 +73,8 @@ def redis_pool(settings: RedisSettings, **options: Any) -> redis.ConnectionPool:
     Args:
         options: Options of redis-py's connections.
     """
-    if "+sentinel://" in settings.url:
-        return _pool_by_sentinels(settings, options)
-    return redis.ConnectionPool.from_url(settings.url, **options)
-
-
-def _pool_by_sentinels(settings: RedisSettings, options: Mapping[str, Any]) -> redis.ConnectionPool:
+    if "+sentinel://" not in settings.url:
+        return redis.ConnectionPool.from_url(settings.url, **options)
     asked, service, own, is_secure = sentinels_of(settings)
     primary = asked.master_for(service, redis.Redis, **({"ssl": True} if is_secure else {}), **own, **options)
     pool: redis.ConnectionPool = primary.connection_pool

@@ -35,12 +35,6 @@ class Run(Protocol):
         """Do the same for the next attempt."""
 
 
-class _Plan(Protocol):
-    @property
-    def task(self) -> Any:
-        """The task to run."""
-
-
 class RunDetails(Protocol):
     """The details of a run that events and signals use; see `_run.task_run.TaskRun` for each."""
 
@@ -58,8 +52,8 @@ class RunDetails(Protocol):
         """True if the task is not registered."""
 
     @property
-    def plan(self) -> _Plan:
-        """The task's plan."""
+    def plan(self) -> Any:
+        """The task's plan; its `task` is the task to run."""
 
     @property
     def request(self) -> Context:

@@ -76,9 +76,6 @@ class lazy:
     def __eq__(self, rhs: object) -> bool:
         return bool(self() == rhs)
 
-    def __ne__(self, rhs: object) -> bool:
-        return bool(self() != rhs)
-
     __hash__ = None  # type: ignore[assignment]
 
 

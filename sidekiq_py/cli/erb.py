@@ -10,7 +10,7 @@ and `<%%` for a literal `<%` work as in Ruby. Source: Sidekiq 8.1.7, cli.rb, `pa
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.wire.json_writer import to_s
@@ -107,8 +107,7 @@ class _UnsupportedError(Exception):
     """The tag contains Ruby other than the forms above."""
 
 
-@dataclass(slots=True)
-class _Token:
+class _Token(NamedTuple):
     kind: str
     text: str
 

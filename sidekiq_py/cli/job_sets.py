@@ -1,7 +1,6 @@
 """Commands on the sets of jobs: `retries`, `scheduled` and `dead`, each with `list`, `retry`, `kill` and `delete`."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -70,8 +69,7 @@ _KILL = Action(
 _DELETE = Action("delete", "Delete jobs for good.", "deleted", JobSet.delete_many)
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(NamedTuple):
     """
     Which entries a command applies to.
 

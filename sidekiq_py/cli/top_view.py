@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from sidekiq_py.api import Overview, Process, QueueSummary, Work
 from sidekiq_py.api.processes import is_silent
@@ -34,8 +34,7 @@ HELP = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """One line of the screen."""
 
     text: str
@@ -86,8 +85,7 @@ class State:
         return name.rpartition("/")[0] if name is not None and self.section == "jobs" else name
 
 
-@dataclass(frozen=True, slots=True)
-class _Column:
+class _Column(NamedTuple):
     """
     A column of a table.
 

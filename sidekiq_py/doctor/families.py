@@ -8,11 +8,10 @@ sidekiq-limit_fetch 4.4, sidekiq-grouping 1.3, activejob-uniqueness 0.4.
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
+class Family(NamedTuple):
     """
     The keys of one feature.
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from sidekiq_py.logs import counted
 from sidekiq_py.redis_access.connection.pool import Pool
@@ -17,8 +18,7 @@ from sidekiq_py.wire.process_info import ProcessInfo, parse_info
 _PAGE = 500
 
 
-@dataclass(frozen=True, slots=True)
-class Worker:
+class Worker(NamedTuple):
     """
     One process with a heartbeat.
 

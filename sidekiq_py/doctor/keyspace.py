@@ -2,7 +2,7 @@
 
 import enum
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from sidekiq_py.clock import monotonic
 from sidekiq_py.doctor import families
@@ -35,8 +35,7 @@ class Part(enum.Enum):
     ALL = "all"
 
 
-@dataclass(frozen=True, slots=True)
-class Keyspace:
+class Keyspace(NamedTuple):
     """
     Key names, sorted.
 

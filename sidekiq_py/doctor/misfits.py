@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.reads import survey
@@ -15,8 +15,7 @@ _NUMBER = "number"
 _INTEGER = re.compile(rb"-?(?:0|[1-9][0-9]{0,18})")
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
+class _Kind(NamedTuple):
     """
     The expected type of a key.
 
@@ -29,8 +28,7 @@ class _Kind:
     broken: str
 
 
-@dataclass(frozen=True, slots=True)
-class Misfit:
+class Misfit(NamedTuple):
     """
     A key of the wrong type.
 

@@ -1,6 +1,6 @@
 """The in-flight jobs of Python processes, and whether their owners are alive and registered."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from sidekiq_py.doctor.keyspace import Keyspace
 from sidekiq_py.redis_access.connection.pool import Pool
@@ -8,8 +8,7 @@ from sidekiq_py.redis_access.reads import in_flight_counts, survey
 from sidekiq_py.wire import keys
 
 
-@dataclass(frozen=True, slots=True)
-class OwnerFacts:
+class OwnerFacts(NamedTuple):
     """
     An owner and its in-flight jobs.
 
@@ -33,8 +32,7 @@ class OwnerFacts:
         return keys.identity_of(self.name)
 
 
-@dataclass(frozen=True, slots=True)
-class Owners:
+class Owners(NamedTuple):
     """
     All owners that were found.
 

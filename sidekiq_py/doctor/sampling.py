@@ -1,10 +1,9 @@
 """Queues and their sizes, and a sample of the waiting jobs: of limited size, however many jobs wait."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from sidekiq_py.api.job_record import JobRecord, seconds_of
 from sidekiq_py.api.page_size import PageSize
@@ -24,8 +23,7 @@ _FEWEST_OF_A_QUEUE = 30
 _MOST_AT_ONCE = 500
 
 
-@dataclass(frozen=True, slots=True)
-class QueueFacts:
+class QueueFacts(NamedTuple):
     """
     A queue.
 
@@ -76,8 +74,7 @@ class SampledJob(JobRecord):
         return max((stamp for stamp in stamps if stamp is not None), default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(NamedTuple):
     """
     The jobs that were looked at.
 

@@ -17,7 +17,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
@@ -113,8 +113,7 @@ Authorize = Callable[[Any], Any]
 """Takes the host program's request; returns a `User`, a role's name, or None to deny access. May be an `async def`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(NamedTuple):
     """
     Why a request was denied.
 

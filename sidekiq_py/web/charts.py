@@ -5,8 +5,8 @@ Labels are HTML around the SVG, so that they have the size of other text however
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from markupsafe import Markup
 
@@ -22,8 +22,7 @@ _LINE_WIDTH, _LINE_HEIGHT = 160, 32
 _MOST_APART_SECONDS = 200
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
+class Bar(NamedTuple):
     """
     One bar: successes at the bottom, failures on top.
 

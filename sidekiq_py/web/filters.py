@@ -1,7 +1,7 @@
 """The filter of a page of jobs: turns a form into a `JobFilter`, and into words."""
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from sidekiq_py.api import JobFilter, JobRecord
 from sidekiq_py.redaction import Redaction
@@ -18,8 +18,7 @@ _VERBS = {
 _LONGEST = 500
 
 
-@dataclass(frozen=True, slots=True)
-class PageFilter:
+class PageFilter(NamedTuple):
     """
     The filter that a user has entered.
 

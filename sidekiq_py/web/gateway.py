@@ -6,9 +6,8 @@ nothing here may await anything that needs an event loop.
 """
 
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from starlette.types import Message, Receive, Scope, Send
@@ -23,8 +22,7 @@ _MOST_BODY_BYTES = 5 * 1024 * 1024
 Application = Callable[[Scope, Receive, Send], Coroutine[Any, Any, None]]
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """A complete response."""
 
     status: int

@@ -1,7 +1,7 @@
 """The description of a page or an action: its path, its function and the permission that it requires."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from starlette.responses import Response
 
@@ -9,8 +9,7 @@ from sidekiq_py.web.access import Need
 from sidekiq_py.web.visit import Visit
 
 
-@dataclass(frozen=True, slots=True)
-class Handler:
+class Handler(NamedTuple):
     """
     A page or an action.
 

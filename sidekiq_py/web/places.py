@@ -1,9 +1,8 @@
 """The places where jobs wait, the three sorted sets and the queues, behind one interface for pages that list jobs."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from sidekiq_py.api import (
     BulkResult,
@@ -29,8 +28,7 @@ _LOOKED_AT = 10_000
 _LONGEST_PLACE = 15
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
+class Action(NamedTuple):
     """
     Something that can be done to jobs.
 
@@ -61,8 +59,7 @@ SETS: dict[str, tuple[Callable[..., JobSet], str, tuple[Action, ...]]] = {
 """The pages of the sorted sets: path → the set, the title, and what can be done to its jobs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """
     Some jobs of a place.
 

@@ -1,7 +1,6 @@
 """Turns a payload into a tree of bounded size, whatever it contains."""
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sidekiq_py.logs import counted
 from sidekiq_py.web.text import json_text, shortened
@@ -12,8 +11,7 @@ _DEEPEST = 30
 _LONGEST_TEXT = 5000
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(NamedTuple):
     """
     A value in the tree.
 

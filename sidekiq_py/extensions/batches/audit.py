@@ -13,9 +13,8 @@ The audit runs in one process of the fleet; two at once do no harm.
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.extensions.batches import ruby_runs, state, steps
@@ -42,8 +41,7 @@ _SHOWN = 10
 _LONGEST_PAUSE_SECONDS = 24 * 3600.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Suspicion:
+class _Suspicion(NamedTuple):
     """
     The members that one check did not find.
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, timedelta, timezone, tzinfo
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.extensions.periodic.phrases import phrases
@@ -57,8 +57,7 @@ class CronTextError(ConfigError):
         self.reason = reason
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(NamedTuple):
     """
     One of the six fields.
 

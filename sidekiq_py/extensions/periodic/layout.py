@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from sidekiq_py.errors import ConfigError, JsonParseError
 from sidekiq_py.extensions.periodic.keys import DEFAULT_NAMESPACE, set_key
@@ -37,8 +37,7 @@ LATEST = 2**36
 _NEEDS_RUBY = '"_sc_globalid"'
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(NamedTuple):
     """
     The format of one line of releases.
 

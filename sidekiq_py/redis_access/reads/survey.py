@@ -8,8 +8,7 @@ wrong type counts as empty; `kinds` shows its type. Names may have any bytes: th
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection import scan, server_info
@@ -28,8 +27,7 @@ _CLOCK_READINGS = 3
 _PAGE_COMMANDS = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class ClockReading:
+class ClockReading(NamedTuple):
     """
     Redis's clock compared with that of this machine.
 
@@ -44,8 +42,7 @@ class ClockReading:
     error_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Walk:
+class Walk(NamedTuple):
     """
     The result of a walk over the names of keys.
 
@@ -60,8 +57,7 @@ class Walk:
     is_whole: bool
 
 
-@dataclass(frozen=True, slots=True)
-class BeatTime:
+class BeatTime(NamedTuple):
     """
     A heartbeat by two clocks.
 

@@ -1,7 +1,6 @@
 """Password hashes with scrypt, from the standard library."""
 
 import base64
-import binascii
 import hashlib
 import hmac
 import secrets
@@ -62,7 +61,7 @@ def _parts(text: str) -> tuple[int, int, int, bytes, bytes] | None:
     try:
         n, r, p = map(int, fields[1:4])
         salt, digest = (base64.b64decode(field, validate=True) for field in fields[4:])
-    except (ValueError, binascii.Error):
+    except ValueError:
         return None
     is_sound = 2**10 <= n <= 2**20 and n & (n - 1) == 0 and 1 <= r <= 32 and 1 <= p <= 16 and len(digest) == _HASH_BYTES
     return (n, r, p, salt, digest) if is_sound else None

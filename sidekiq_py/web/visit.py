@@ -1,7 +1,6 @@
 """One request, as a page handler sees it."""
 
 import base64
-import binascii
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -201,7 +200,7 @@ class Visit:
         self._cookies.append((NOTICE_COOKIE, "", 0))
         try:
             return base64.b64decode(kept, altchars=b"-_", validate=True).decode(errors="replace")[:_LONGEST_NOTICE]
-        except (ValueError, binascii.Error):
+        except ValueError:
             return ""
 
     def _with_cookies(self, response: Response) -> Response:

@@ -91,7 +91,7 @@ class JobFilter:
             at: The job's time in epoch seconds; a job without a time matches no filter with `after` or `before`.
         """
         return (
-            self._fits_time(at)
+            self.fits_time(at)
             and (self.queue is None or job.queue == self.queue)
             and (self.job_class is None or self.job_class in (job.klass, job.display_class))
             and (self.text is None or self._text_bytes in job.value)
@@ -103,7 +103,8 @@ class JobFilter:
     def _text_bytes(self) -> bytes:
         return (self.text or "").encode(errors="surrogateescape")
 
-    def _fits_time(self, at: float | None) -> bool:
+    def fits_time(self, at: float | None) -> bool:
+        """True if *at*, in epoch seconds, is within the times; None is only if there are none."""
         if self.earliest is None and self.latest is None:
             return True
         if at is None:

@@ -25,14 +25,14 @@ class PageFilter(NamedTuple):
     Args:
         given: Field → text, for showing the form again; only the fields that are filled in.
         wanted: The same as a `JobFilter`, without the times of failures.
-        failed: The times, in epoch seconds, between which jobs must have failed last; None for no bound.
+        failed: The times between which jobs must have failed last.
         troubles: Field → a sentence about what is wrong with it. With any, the filter must not be used: it would match
             more jobs than the user means.
     """
 
     given: dict[str, str]
     wanted: JobFilter
-    failed: tuple[float | None, float | None]
+    failed: JobFilter
     troubles: dict[str, str]
 
     @property
@@ -48,7 +48,7 @@ class PageFilter(NamedTuple):
     @property
     def has_only_times(self) -> bool:
         """True if Redis can count the matches in a sorted set."""
-        return self.wanted.has_only_times and self.failed == (None, None)
+        return self.wanted.has_only_times and self.failed.is_empty
 
     @property
     def in_words(self) -> str:
@@ -64,16 +64,9 @@ class PageFilter(NamedTuple):
         """
         if not self.given:
             return True
-        return self._has_failed_in_time(job) and self.wanted.fits(ShownJob(job, redaction).redacted, at)
-
-    def _has_failed_in_time(self, job: JobRecord) -> bool:
-        earliest, latest = self.failed
-        if earliest is None and latest is None:
-            return True
-        at = job.retried_at or job.failed_at
-        if at is None:
-            return False
-        return (earliest is None or at.timestamp() >= earliest) and (latest is None or at.timestamp() < latest)
+        failed_at = job.retried_at or job.failed_at
+        has_failed_in_time = self.failed.fits_time(None if failed_at is None else failed_at.timestamp())
+        return has_failed_in_time and self.wanted.fits(ShownJob(job, redaction).redacted, at)
 
 
 def filter_of(visit: Visit) -> PageFilter:
@@ -101,7 +94,8 @@ def filter_of(visit: Visit) -> PageFilter:
         after=moments.get("after"),
         before=moments.get("before"),
     )
-    return PageFilter(given, wanted, (moments.get("failed-after"), moments.get("failed-before")), troubles)
+    failed = JobFilter(after=moments.get("failed-after"), before=moments.get("failed-before"))
+    return PageFilter(given, wanted, failed, troubles)
 
 
 def _moment(text: str) -> float | None:

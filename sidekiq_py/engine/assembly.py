@@ -154,7 +154,7 @@ class WorkerParts:
                 self.hooks,
                 fetchers=lambda: [manager.fetcher for manager in self.managers],
                 # `self.heartbeat` is created later.
-                on_unserved=lambda queue: self.heartbeat.leave_out(queue),  # noqa: PLW0108
+                on_unserved=lambda queue: self.heartbeat.change(lambda facts: facts.without(queue)),
                 is_stopping=lambda: self.life.is_quieting,
                 takes_over=lambda key, payload: self._extensions.takes_over(key, payload, self.pool),
             ),

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
@@ -77,7 +78,7 @@ class Reconfiguration:
             def serve(refused: AbstractSet[str]) -> None:
                 served = {name: weight for name, weight in weights.items() if name not in refused}
                 self._managers[capsule].fetcher.serve(served)
-                self._heartbeat.change(capsule, weights=served)
+                self._heartbeat.change(lambda facts: facts.with_capsule(capsule, weights=served))
 
             self._foreign.change(added, dropped, serve)
 
@@ -85,13 +86,13 @@ class Reconfiguration:
         """Run this many jobs at once in threads. Running jobs are not stopped."""
         with self._lock:
             self._managers[capsule].resize(threads)
-            self._heartbeat.change(capsule, concurrency=threads)
+            self._heartbeat.change(lambda facts: facts.with_capsule(capsule, concurrency=threads))
 
     def resize_loop(self, coroutines: int) -> None:
         """Run this many `async def` jobs at once. Running jobs are not stopped."""
         if self._loop is not None:
             self._loop.resize(coroutines)
-            self._heartbeat.change_coroutines(coroutines)
+            self._heartbeat.change(lambda facts: replace(facts, coroutines=coroutines))
 
     def load(self, asks_waiting: bool) -> list[int]:
         """

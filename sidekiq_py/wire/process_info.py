@@ -77,16 +77,9 @@ class ProcessFacts:
         """The names of the queues, without duplicates."""
         return list(dict.fromkeys(queue for capsule in self.capsules for queue in capsule.weights))
 
-    def with_capsule(self, name: str, *, concurrency: int | None, weights: Mapping[str, int] | None) -> "ProcessFacts":
-        """A copy with changes to the capsule of that name."""
-
-        def changed(capsule: CapsuleFacts) -> CapsuleFacts:
-            return capsule._replace(
-                concurrency=capsule.concurrency if concurrency is None else concurrency,
-                weights=capsule.weights if weights is None else weights,
-            )
-
-        capsules = tuple(changed(capsule) if capsule.name == name else capsule for capsule in self.capsules)
+    def with_capsule(self, name: str, **changes: Any) -> "ProcessFacts":
+        """A copy with other values of these fields in the capsule of that name."""
+        capsules = tuple(one._replace(**changes) if one.name == name else one for one in self.capsules)
         return replace(self, capsules=capsules)
 
     def without(self, queue: str) -> "ProcessFacts":

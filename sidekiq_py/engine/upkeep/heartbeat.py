@@ -12,7 +12,7 @@ Source: Sidekiq 6.4.1 and 8.1.7, launcher.rb.
 
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from sidekiq_py import clock
@@ -99,22 +99,10 @@ class Heartbeat:
         """Beat now, before the period is over, because something that the Web UI shows has changed."""
         self._pause.wake()
 
-    def leave_out(self, queue: str) -> None:
-        """From now on, publish that *queue* is not served."""
+    def change(self, changed: Callable[[ProcessFacts], ProcessFacts]) -> None:
+        """From now on, publish what *changed* makes of the facts."""
         with self._changing:
-            self._process = self._process.without(queue)
-        self.beat_soon()
-
-    def change(self, capsule: str, *, concurrency: int | None = None, weights: Mapping[str, int] | None = None) -> None:
-        """From now on, publish these values for the capsule of that name."""
-        with self._changing:
-            self._process = self._process.with_capsule(capsule, concurrency=concurrency, weights=weights)
-        self.beat_soon()
-
-    def change_coroutines(self, number: int) -> None:
-        """From now on, publish that this many `async def` jobs may run at once."""
-        with self._changing:
-            self._process = replace(self._process, coroutines=number)
+            self._process = changed(self._process)
         self.beat_soon()
 
     def stop(self) -> None:

@@ -90,6 +90,30 @@ class _Pretended:
                     self.fire("death")
         self.check()
 
+    def reserve(self, count: int) -> int:
+        first, self.next = self.next, self.next + count
+        return first
+
+    def leave(self, token: str) -> int:
+        self.tokens.pop(token, None)
+        self.check()
+        return 1
+
+    def close(self) -> int:
+        count = len(self.tokens)
+        self.tokens.clear()
+        self.check()
+        return count
+
+    def remove(self, *numbers: int) -> int:
+        gone = self.members & set(numbers) - self.succeeded
+        self.members -= gone
+        self.total -= len(gone)
+        for number in gone:
+            self.states.pop(number, None)
+        self.check()
+        return len(gone)
+
     def invalidate(self) -> int:
         if "invalidated" in self.events:
             return 0
@@ -153,11 +177,11 @@ class Pretending:
         if step == "open":
             return self._open(bid, words)
         steps: dict[str, Callable[..., Any]] = {
-            "reserve": self._reserve,
-            "leave": self._leave,
-            "close": self._close,
-            "invalidate": lambda one: one.invalidate(),
-            "remove": self._remove,
+            "reserve": _Pretended.reserve,
+            "leave": _Pretended.leave,
+            "close": _Pretended.close,
+            "invalidate": _Pretended.invalidate,
+            "remove": _Pretended.remove,
             "delete": self._delete,
         }
         return steps[step](self._of(bid), *words)
@@ -189,34 +213,6 @@ class Pretending:
             raise BatchDoneError(bid)
         one.tokens[token] = f"{int(time.time())} {number} {who}"
         return 1
-
-    @staticmethod
-    def _reserve(one: _Pretended, count: int) -> int:
-        first, one.next = one.next, one.next + count
-        return first
-
-    @staticmethod
-    def _leave(one: _Pretended, token: str) -> int:
-        one.tokens.pop(token, None)
-        one.check()
-        return 1
-
-    @staticmethod
-    def _close(one: _Pretended) -> int:
-        count = len(one.tokens)
-        one.tokens.clear()
-        one.check()
-        return count
-
-    @staticmethod
-    def _remove(one: _Pretended, *numbers: int) -> int:
-        gone = one.members & set(numbers) - one.succeeded
-        one.members -= gone
-        one.total -= len(gone)
-        for number in gone:
-            one.states.pop(number, None)
-        one.check()
-        return len(gone)
 
     def _delete(self, one: _Pretended) -> int:
         del self._batches[one.bid]

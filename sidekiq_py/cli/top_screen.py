@@ -115,19 +115,21 @@ class _Work:
     Attributes:
         message: The progress or the result, for the last line.
         is_busy: True while a command runs.
+        stopping: Set to make a long command stop between two round trips.
     """
 
     def __init__(self) -> None:
         self.message = ""
         self.is_busy = False
-        self._is_stopped = False
+        self.stopping = threading.Event()
 
     def start(self, act: Callable[[], str]) -> None:
         """Run *act*, which returns the message to show when it is done."""
         if self.is_busy:
             self.message = "Wait until the last command is done, or press x to stop it."
             return
-        self.is_busy, self._is_stopped = True, False
+        self.is_busy = True
+        self.stopping.clear()
 
         def run() -> None:
             try:
@@ -140,14 +142,6 @@ class _Work:
             self.message = said
 
         threading.Thread(target=run, name="sidekiq.top/command", daemon=True).start()
-
-    def stop(self) -> None:
-        """Make a long command stop between two round trips."""
-        self._is_stopped = True
-
-    def is_stopped(self) -> bool:
-        """True once the command has been asked to stop."""
-        return self._is_stopped
 
     def report(self, done: int) -> None:
         """Show the progress."""
@@ -202,7 +196,7 @@ class _Screen:
         elif key in (curses.KEY_UP, ord("k")):
             state.move(overview, -1)
         elif key == ord("x"):
-            self._work.stop()
+            self._work.stopping.set()
         elif key == ord("r"):
             self._retry(overview)
         elif key == ord("p"):
@@ -216,7 +210,7 @@ class _Screen:
             return
 
         def retry() -> str:
-            result = RetrySet().retry_all(self._work.report, stop=self._work.is_stopped)
+            result = RetrySet().retry_all(self._work.report, stop=self._work.stopping.is_set)
             refused = f", {result.refused:,} could not be" if result.refused else ""
             return f"{result.moved:,} retries enqueued{refused}."
 

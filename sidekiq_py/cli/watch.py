@@ -80,7 +80,7 @@ def run(command: Sequence[str], paths: Sequence[Path]) -> int:
                 break
             if changes:
                 worker.restart(_named(path for _, path in changes))
-            elif worker.has_ended():
+            else:
                 worker.report_end()
         return worker.wait()
     finally:
@@ -140,15 +140,12 @@ class _Worker:
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(number)
 
-    def has_ended(self) -> bool:
-        """True if the process has exited by itself and `report_end` has not reported it yet."""
-        return self._process is not None and not self._is_end_reported and self._process.poll() is not None
-
     def report_end(self) -> None:
-        """Report that the process has exited, once."""
-        self._is_end_reported = True
-        code = self._process.returncode if self._process is not None else None
-        click.echo(f"The worker has exited (exit code {code}); it will restart at the next change.", err=True)
+        """Report once that the process has exited by itself, if it has."""
+        code = self._process.poll() if self._process is not None else None
+        if code is not None and not self._is_end_reported:
+            self._is_end_reported = True
+            click.echo(f"The worker has exited (exit code {code}); it will restart at the next change.", err=True)
 
     def wait(self) -> int:
         """Wait for the process to exit; returns its exit code, 0 if it never started."""

@@ -88,25 +88,23 @@ def parse(text: str, *, source: str) -> Any:
     try:
         return _plain(yaml.load(text, Loader=_RubyLoader))
     except yaml.YAMLError as error:
-        raise ConfigError(f"{source}{_place_of(error)}: {_reason_of(error)}") from error
+        reason = getattr(error, "problem", None) or error
+        raise ConfigError(f"{source}{_place_of(error)}: {reason}") from error
     except RecursionError:
         raise ConfigError(
             f"{source}: a value contains itself by an alias (*name), or is nested too deeply; write it without that"
         ) from None
 
 
-def _by_name(mapping: dict[Any, Any]) -> dict[Any, Any]:
-    """Turn symbols into plain names, recursively. If a name occurs both ways, Ruby uses the plain key's value."""
-    return {
-        key.name if isinstance(key, _Symbol) else key: _plain(value)
-        for key, value in mapping.items()
-        if not isinstance(key, _Symbol) or key.name not in mapping
-    }
-
-
 def _plain(value: Any) -> Any:
+    """Turn symbols into plain names, recursively."""
     if isinstance(value, dict):
-        return _by_name(value)
+        return {
+            key.name if isinstance(key, _Symbol) else key: _plain(one)
+            for key, one in value.items()
+            # If a name occurs both ways, Ruby uses the plain key's value.
+            if not isinstance(key, _Symbol) or key.name not in value
+        }
     if isinstance(value, list):
         return [_plain(item) for item in value]
     return value.name if isinstance(value, _Symbol) else value
@@ -136,10 +134,6 @@ def _refuse_tag(loader: yaml.SafeLoader, node: yaml.Node) -> None:
 def _place_of(error: yaml.YAMLError) -> str:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     return f", line {mark.line + 1}" if mark is not None else ""
-
-
-def _reason_of(error: yaml.YAMLError) -> str:
-    return str(getattr(error, "problem", None) or error)
 
 
 _RubyLoader.add_implicit_resolver("!symbol", _SYMBOL, [":"])

@@ -41,10 +41,6 @@ class Parameters:
         self._least: float = inf
         self._most: float = -inf
 
-    def signature(self) -> inspect.Signature | None:
-        """The signature for callers, without a return annotation; None if it is unknown."""
-        return self._measured()
-
     def fit(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
         """
         The args of a payload.
@@ -75,7 +71,7 @@ class Parameters:
         return [args if type(args) is list else list(args) for args in many]
 
     def _placed(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
-        signature = self._measured()
+        signature = self.signature()
         if signature is None:
             if kwargs:
                 self._refuse("runs elsewhere, where its parameters' names are not known; pass positional arguments")
@@ -96,8 +92,11 @@ class Parameters:
             placed.append(kwargs.get(parameter.name, parameter.default))
         return placed
 
-    def _measured(self) -> inspect.Signature | None:
-        """The signature. The first call also computes the limits, so that most pushes do not need the signature."""
+    def signature(self) -> inspect.Signature | None:
+        """
+        The signature for callers, without a return annotation; None if it is unknown. The first call also computes the
+        limits, so that most pushes do not need the signature.
+        """
         if self._signature is None and self._function is not None:
             try:
                 whole = _signature_of(self._function)

@@ -20,6 +20,7 @@ from sidekiq_py.redis_access.reads import queue_trends
 from sidekiq_py.redis_access.reads.in_flight_counts import InFlightCount, counts_of, owners_of
 from sidekiq_py.redis_access.reads.queue_trends import Sample
 from sidekiq_py.redis_access.reads.queues import QueueState, error_of
+from sidekiq_py.redis_access.reads.queues import commands_of as commands_of_queue
 from sidekiq_py.redis_access.reads.stats import TOTALS, Totals, number, totals_of
 from sidekiq_py.wire import keys
 
@@ -122,7 +123,7 @@ def read(
         pool,
         _NAMES,
         TOTALS,
-        [command for name in queues for command in _of_queue(name)],
+        [command for name in queues for command in commands_of_queue(name)],
         [command for name in processes for command in commands_of(name)],
         [("HKEYS", keys.in_flight(owner)) for owner in known.owners],
         [("LLEN", keys.inbox(owner, queue)) for owner, queue in inboxes],
@@ -179,10 +180,6 @@ def _inboxes(known: Names, chosen: frozenset[str] | None) -> list[tuple[str, str
         for queue in queues
         if chosen is None or queue in chosen
     ]
-
-
-def _of_queue(name: str) -> tuple[Command, Command]:
-    return ("LLEN", keys.queue(name)), ("LINDEX", keys.queue(name), -1)
 
 
 def _names(replies: Sequence[Any]) -> Names:

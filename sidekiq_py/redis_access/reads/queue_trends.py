@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from sidekiq_py.redis_access.connection import scan
 from sidekiq_py.redis_access.connection.link import Command
 from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.reads import queues
 from sidekiq_py.wire import keys
 
 KEPT_MINUTES = 120
@@ -52,17 +53,9 @@ class Seen(NamedTuple):
 def look(pool: Pool) -> list[Seen]:
     """The current state of all queues, in two round trips. A queue whose key has the wrong type is skipped."""
     names = scan.members(pool, keys.QUEUES)[:MOST_QUEUES]
-    commands: list[Command] = [
-        command
-        for name in names
-        for command in (
-            ("LLEN", keys.queue(name)),
-            ("LINDEX", keys.queue(name), -1),
-            ("EXISTS", keys.trend(name)),
-        )
-    ]
-    replies = pool.readable(commands)
-    found = [(name, *replies[at : at + 3]) for name, at in zip(names, range(0, len(replies), 3), strict=True)]
+    reads = [read for name in names for read in (*queues.commands_of(name), ("EXISTS", keys.trend(name)))]
+    replies = pool.readable(reads)
+    found = zip(names, replies[::3], replies[1::3], replies[2::3], strict=True)
     return [Seen(name, size, oldest, bool(kept)) for name, size, oldest, kept in found if isinstance(size, int)]
 
 

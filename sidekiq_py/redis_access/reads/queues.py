@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection import scan
+from sidekiq_py.redis_access.connection.link import Command
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import readable, well_typed
 from sidekiq_py.redis_access.connection.scripts import Script
@@ -106,21 +107,18 @@ def waiting(pool: Pool, queue_names: Sequence[str]) -> list[int]:
 
 def states(pool: Pool, queue_names: Sequence[str]) -> list[QueueState]:
     """The size, the oldest job and the pause of each queue, in one round trip."""
-    commands = [
-        command
-        for name in queue_names
-        for command in (
-            ("LLEN", keys.queue(name)),
-            ("LINDEX", keys.queue(name), -1),
-            ("SISMEMBER", keys.PAUSED, name),
-        )
-    ]
-    replies = pool.replies(commands)
+    reads = [read for name in queue_names for read in (*commands_of(name), ("SISMEMBER", keys.PAUSED, name))]
+    replies = pool.replies(reads)
     usable, are_paused = readable(replies), well_typed(replies[2::3])
     return [
         QueueState(name, usable[at] or 0, usable[at + 1], bool(is_paused), error_of(*replies[at : at + 2]))
         for name, at, is_paused in zip(queue_names, range(0, len(replies), 3), are_paused, strict=True)
     ]
+
+
+def commands_of(name: str) -> tuple[Command, Command]:
+    """The commands that read a queue's size and the bytes of the job that runs next."""
+    return ("LLEN", keys.queue(name)), ("LINDEX", keys.queue(name), -1)
 
 
 def error_of(*replies: Any) -> str | None:

@@ -36,6 +36,9 @@ class DefaultsToList(click.Group):
     name of a command: `--json show default` is `show --json default`.
     """
 
+    hint = ""
+    """What else to say about a name that is not a command's; `{}` stands for it."""
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put the command, or `list`, before its options."""
         if ctx.resilient_parsing and self._from_command_on(ctx, [*args, "list"]) == ["list"]:
@@ -53,12 +56,8 @@ class DefaultsToList(click.Group):
         """Find the command, or say which ones there are."""
         if self.get_command(ctx, args[0]) is None and not args[0].startswith("-") and not ctx.resilient_parsing:
             names = ", ".join(self.list_commands(ctx))
-            raise click.UsageError(f"No such command {args[0]!r}; choose from {names}{self.hint_about(args[0])}", ctx)
+            raise click.UsageError(f"No such command {args[0]!r}; choose from {names}{self.hint.format(args[0])}", ctx)
         return super().resolve_command(ctx, args)
-
-    def hint_about(self, name: str) -> str:
-        """What else to say about a name that is not a command's."""
-        return ""
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
         """Complete the commands, and the options of `list`, which need none."""

@@ -52,9 +52,7 @@ _Action = Callable[..., BulkResult]
 class _Queues(DefaultsToList):
     """A group that, given a queue's name instead of a command, says how to show that queue."""
 
-    def hint_about(self, name: str) -> str:
-        """How to show the queue."""
-        return f". To show a queue: sidekiq-py queues show {name}"
+    hint = ". To show a queue: sidekiq-py queues show {}"
 
 
 @click.group(cls=_Queues)

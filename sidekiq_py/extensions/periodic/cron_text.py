@@ -136,7 +136,7 @@ def parse(text: str, *, zone: str | None = None) -> CronText:
     if _is_zone(tokens):
         zone, at = tokens.pop()
         tz = zone_at(written, zone, at)
-        zone = _name_of(zone, tz)
+        zone = str(getattr(tz, "key", zone))
     else:
         tz = zone_at(zone, zone, 1) if zone else UTC
     if not 5 <= len(tokens) <= 6:
@@ -215,11 +215,6 @@ def _is_zone(tokens: Sequence[tuple[str, int]]) -> bool:
     if len(tokens) < 6 or (len(tokens) == 6 and _STARTS_AS_WEEKDAY.match(last)):
         return False
     return len(tokens) > 6 or bool(_ZONE_NAME.fullmatch(last) or re.match(r"[+-]\d\d", last, re.ASCII))
-
-
-def _name_of(written: str, tz: tzinfo) -> str:
-    name: str = getattr(tz, "key", written)
-    return name
 
 
 def _values(text: str, field: Field, token: str, at: int) -> tuple[int, ...] | None:

@@ -225,10 +225,14 @@ class BatchExtension(Extension):
         return CHECKS
 
     def ruby_code(self) -> str:
-        """The Ruby support for batches."""
-        from sidekiq_py.extensions.batches.ruby_code import text  # only one command needs it
-
-        return text()
+        """The Ruby support for batches, with the Lua scripts of both languages inserted."""
+        code = (steps.FOLDER.parent / "ruby" / "batches.rb").read_text("utf-8")
+        scripts = {
+            name: (steps.FOLDER / f"{name}.lua").read_text("utf-8") for name in ("step", "ruby_push", "ruby_end")
+        }
+        for name, script in {"library": steps.LIBRARY, **scripts}.items():
+            code = code.replace(f"@@{name}@@\n", script)
+        return code
 
     def explain(self, refusal: str) -> Exception | None:
         """Convert a script's refusal to a batch error."""

@@ -47,10 +47,11 @@ def dashboard(config_file: Path | None, bind: str, allow_host: Sequence[str]) ->
             f"the dashboard would listen on {bind} without knowing whom to let in; configure accounts or tokens in "
             "--config, or leave --bind at 127.0.0.1"
         )
+    hidden = settings.get("redaction")
     site = Site(
         access,
         servers=_servers(settings.get("servers")),
-        redaction=_redaction(settings),
+        redaction=None if hidden is None else Redaction.of_settings(hidden, "redaction"),
         title=str(settings.get("title", "Sidekiq")),
         trace_url=str(settings.get("trace_url", "")),
     )
@@ -162,12 +163,6 @@ def _servers(given: Any) -> dict[str, str] | None:
     if not isinstance(given, dict) or not all(isinstance(url, str) for url in given.values()):
         raise ConfigError("servers in the configuration must map names to Redis URLs")
     return {str(name): url for name, url in given.items()}
-
-
-def _redaction(settings: Mapping[str, Any]) -> Redaction | None:
-    if settings.get("redaction") is None:
-        return None
-    return Redaction.of_settings(settings["redaction"], "redaction")
 
 
 def _mapping(given: Any, name: str) -> dict[Any, Any]:

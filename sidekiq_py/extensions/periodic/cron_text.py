@@ -9,15 +9,16 @@ answers of the real one. Where releases differ, 1.5.2 counts, because it comes w
 Source: fugit 1.3.8 and 1.5.2, run.
 """
 
+import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, timedelta, timezone, tzinfo
-from functools import lru_cache
+from functools import cache, lru_cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from sidekiq_py.errors import ConfigError
-from sidekiq_py.extensions.periodic.phrases import phrases
 
 SPECIALS = {
     "@yearly": "0 0 1 1 *",
@@ -158,6 +159,16 @@ def parse(text: str, *, zone: str | None = None) -> CronText:
         months=months,
         weekdays=_weekdays(written, *weekday),
     )
+
+
+@cache
+def phrases() -> Mapping[str, str]:
+    """
+    Maps English phrases (`every weekday at noon`) to their cron texts. They were recorded from fugit's two releases,
+    which read them alike: `python -m interop_tests.record_cron_texts` runs both and writes `phrases.json`.
+    """
+    found: dict[str, str] = json.loads((Path(__file__).parent / "phrases.json").read_bytes())
+    return found
 
 
 def check_zone(name: str) -> None:

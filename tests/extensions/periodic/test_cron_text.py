@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from sidekiq_py.extensions.periodic.cron_text import CronTextError, parse
-from sidekiq_py.extensions.periodic.phrases import phrases
+from sidekiq_py.extensions.periodic.cron_text import CronTextError, parse, phrases
 from sidekiq_py.extensions.periodic.ticks import next_time, previous_time, upcoming
 
 TABLE = Path(__file__).parents[3] / "ruby_fixtures" / "cron_texts.json"

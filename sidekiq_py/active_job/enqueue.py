@@ -85,8 +85,8 @@ class PendingJob:
     options: Options
     job_id: str = field(default_factory=lambda: str(uuid4()))
 
-    def item(self, dialect: Dialect, now_ns: int) -> dict[str, Any]:
-        """The item for `Client.push`."""
+    def item(self, dialect: Dialect, now_ns: int, *, is_in_bulk: bool = False) -> dict[str, Any]:
+        """The item for `Client.push`, or for this job in a bulk push."""
         options = self.options
         rails = rails_beside(dialect, options.rails_version)
         placement = Placement(
@@ -100,6 +100,7 @@ class PendingJob:
             sidekiq_options=options.sidekiq_options or {},
             rails=rails,
             now_ns=now_ns,
+            is_in_bulk=is_in_bulk,
         )
 
     def _job_object(self, rails: Rails) -> JobObject:
@@ -210,7 +211,7 @@ def _grouped(jobs: Iterable[PendingJob], dialect: Dialect) -> list[tuple[list[in
     for place, job in enumerate(jobs):
         if not isinstance(job, PendingJob):
             raise PayloadError(f"{job!r} is not a job; give what new_job('Billing::InvoiceJob', 42) returns")
-        item = job.item(dialect, now_ns)
+        item = job.item(dialect, now_ns, is_in_bulk=True)
         # All jobs of one bulk push have the same Sidekiq options.
         shared = item["queue"], repr(job.options.sidekiq_options)
         halves = classes.setdefault(item["wrapped"], {}).setdefault(shared, {})
@@ -231,10 +232,7 @@ class _Group(NamedTuple):
 
 
 def _bulk_item(items: list[dict[str, Any]]) -> dict[str, Any]:
-    first = items[0]
-    rest = {key: value for key, value in first.items() if key not in ("class", "wrapped", "args", "at")}
-    bulk = {**rest, "class": first["class"], "wrapped": first["wrapped"], "args": [item["args"] for item in items]}
-    return {**bulk, "at": [item["at"] for item in items]} if "at" in first else bulk
+    return {**items[0], **{key: [item[key] for item in items] for key in ("args", "at") if key in items[0]}}
 
 
 def _in_order(pushed: list[tuple[list[int], list[str | None]]]) -> list[str | None]:

@@ -51,6 +51,7 @@ def push_item(
     sidekiq_options: Mapping[str, Any],
     rails: Rails,
     now_ns: int,
+    is_in_bulk: bool = False,
 ) -> dict[str, Any]:
     """
     The item for `Client.push`, with its keys in the order of that Rails release's adapter.
@@ -63,6 +64,7 @@ def push_item(
         wrapper: The payload's `class`.
         sidekiq_options: The options that the Ruby class declares with `sidekiq_options`.
         now_ns: Nanoseconds since the epoch.
+        is_in_bulk: True for the form that `perform_all_later` pushes.
     """
     known: JobObject = {
         "job_class": job["job_class"],
@@ -80,13 +82,14 @@ def push_item(
     args = [{**known, **{key: value for key, value in job.items() if key not in known and key != "scheduled_at"}}]
     item = {**sidekiq_options, "queue": placement.queue}
     name = job["job_class"]
-    if rails.pushes_by_setter:
+    is_by_setter = rails.pushes_by_setter and not is_in_bulk
+    if is_by_setter:
         item |= {"wrapped": name, "args": args, "class": wrapper}
     else:
         item |= {"class": wrapper, "wrapped": name, "args": args}
-    # The setter omits `at` for a job that is already due; `Client.push` puts it into the schedule set all the same.
+    # The setter omits `at` for a job that is already due. Pushes without it schedule the job all the same.
     is_due = placement.at_ns is not None and placement.at_ns <= now_ns
-    if placement.at is not None and not (rails.pushes_by_setter and is_due):
+    if placement.at is not None and not (is_by_setter and is_due):
         item["at"] = placement.at
     return item
 

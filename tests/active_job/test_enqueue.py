@@ -102,6 +102,18 @@ def test_jobs_arrive_in_redis(redis_url, redis_client):
     assert redis_client.smembers("queues") == {b"low", b"high"}
 
 
+def test_a_job_that_is_due_goes_to_the_schedule_set_only_in_bulk(redis_url, redis_client):
+    """As in Rails 7.1 and later: one push compares its time with the clock, `perform_all_later` does not."""
+    sidekiq.configure(redis_url=redis_url, sidekiq_version="8.0")
+
+    perform_later("A", 1, wait=-60)
+    perform_all_later([new_job("A", 2, wait=-60)])
+
+    [at_once] = redis_client.lrange("queue:default", 0, -1)
+    [scheduled] = redis_client.zrange("schedule", 0, -1)
+    assert [json.loads(raw)["args"][0]["arguments"] for raw in (at_once, scheduled)] == [[1], [2]]
+
+
 def test_the_awaited_twins_push_the_same():
     """`aperform_later`, `aperform_all_later` and `adeliver_later`."""
 

@@ -79,8 +79,9 @@ class Task(TaskOptions, TaskHooks, _Typed[P, R_co]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Run the task in this process, as a function."""
         top = self.request_stack.top
-        if top is not None and not top.called_directly and not top._protected and len(self.request_stack) == 1:
-            # A worker runs the task through an overridden `__call__` that ends up here: the task keeps its request.
+        is_overridden = type(self).__call__ is not _CALL
+        if is_overridden and top and not top.called_directly and not top._protected and len(self.request_stack) == 1:
+            # A run goes through the overridden `__call__`, which ends up here: the task keeps its request.
             top._protected = 1
             return self._run(*args, **kwargs)
         with self._called_with(args, kwargs):
@@ -544,3 +545,5 @@ class Task(TaskOptions, TaskHooks, _Typed[P, R_co]):
 
 BaseTask = Task
 Task._base_of_tasks = Task
+# Kept, because a program may put a wrapper of its own in its place; that counts as overridden, too.
+_CALL = Task.__call__

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 from kombu.exceptions import EncodeError
-from sidekiq_celery import Celery, signals
+from sidekiq_celery import Celery, Task, signals
 from sidekiq_celery.exceptions import Ignore, MaxRetriesExceededError
 
 
@@ -31,6 +31,48 @@ def test_apply_runs_a_task_and_keeps_what_it_returns(app: Celery, redis_client: 
 
     assert (result.get(), result.state, result.id) == ((3, True, "my-id", False), "SUCCESS", "my-id")
     assert redis_client.keys() == []
+
+
+def test_a_task_that_calls_itself_has_the_arguments_of_each_call(app: Celery) -> None:
+    """Inside and afterwards. With a `__call__` of its own, the run keeps its request."""
+
+    class Own(Task):
+        def __call__(self, *args: Any) -> Any:
+            return super().__call__(*args)
+
+    def count_down(self: Any, number: int) -> list[Any]:
+        inner = self(number - 1) if number else []
+        return [*inner, self.request.args]
+
+    plain = app.task(name="proj.plain", bind=True)(count_down)
+    own = app.task(name="proj.own", bind=True, base=Own)(count_down)
+
+    assert plain.apply((2,)).get() == [(0,), (1,), (2,)]
+    assert own.apply((2,)).get() == [(0,), (1,), (2,)]
+
+
+def test_a_run_keeps_its_request_although_the_call_of_all_tasks_is_wrapped(
+    app: Celery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Monitors do that. What the task writes into its request is there for its hooks."""
+    call, seen = Task.__call__, list[Any]()
+
+    def wrapped(task: Any, *args: Any) -> Any:
+        return call(task, *args)
+
+    monkeypatch.setattr(Task, "__call__", wrapped)
+
+    class Noted(Task):
+        def after_return(self, *outcome: Any) -> None:
+            seen.append(getattr(self.request, "note", None))
+
+    @app.task(name="proj.noting", bind=True, base=Noted)
+    def noting(self: Any) -> None:
+        self.request.note = "written"
+
+    noting.apply()
+
+    assert seen == ["written"]
 
 
 def test_an_error_prints_nothing_in_a_program_that_has_no_logging() -> None:

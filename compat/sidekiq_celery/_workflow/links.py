@@ -7,6 +7,7 @@ the traceback. Other errbacks are sent as tasks.
 
 import logging
 from functools import partial
+from itertools import count
 from typing import Any
 
 from sidekiq_celery import states
@@ -15,6 +16,7 @@ from sidekiq_celery._workflow import kinds
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import NotRegistered
 from sidekiq_celery.utils.functional import arity_greater
+from sidekiq_celery.utils.ids import uuid
 from sidekiq_py.extension import Effect
 
 # Celery calls a chain with the request, which cannot be put into a message, so it never runs there.
@@ -36,18 +38,22 @@ def after_failure(
     app: App, request: Context, exc: BaseException, traceback: str | None, state: str = states.FAILURE
 ) -> list[Effect]:
     """Call the errbacks, or publish them with the id of the task that failed; after an eager task they run at once."""
-    if state == states.REVOKED:
+    if not request.errbacks or state == states.REVOKED:
         # A revoked task has not failed. One that raises TaskRevokedError has: it waited for a task that was revoked.
         return []
-    for errback in request.errbacks or ():
+    options = {"parent_id": request.id, "root_id": request.root_id or request.id}
+    # Celery sends them as one group, even a single one. Here each is sent by itself, so that an error stays its own.
+    group_id, position = uuid(), count()
+    for errback in request.errbacks:
         signature = app.signature(errback)
         # An errback that cannot be called must not prevent the others.
         try:
             if _is_called_here(signature):
                 signature(request, exc, traceback)
+            elif request.is_eager:
+                signature.apply((request.id,), **options)
             else:
-                send = signature.apply if request.is_eager else signature.apply_async
-                send((request.id,), parent_id=request.id, root_id=request.root_id or request.id)
+                signature.apply_async((request.id,), group_id=group_id, group_index=next(position), **options)
         except Exception:
             logger.exception("Errback %r raised an exception", signature.name)
     return []

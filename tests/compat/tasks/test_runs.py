@@ -460,6 +460,31 @@ def test_an_errback_that_is_called_at_once_finds_the_failure_stored(
     assert seen == ["FAILURE"]
 
 
+def test_errbacks_that_are_sent_form_a_group(app: Celery, worker: TaskWorker, failing: Any) -> None:
+    """As in Celery, a single one too. One that is called here is no member."""
+    seen: list[Any] = []
+
+    @app.task(name="proj.look")
+    def look(request: Any, error: Any, traceback: Any) -> None:
+        seen.append("look")
+
+    @app.task(name="proj.told", bind=True)
+    def told(self: Any, task_id: str) -> None:
+        seen.append((self.request.group_index, self.request.group))
+
+    worker.start()
+    failing.apply_async(link_error=[told.s()])
+    eventually(lambda: len(seen) == 1)
+    failing.apply_async(link_error=[look.s(), told.s(), told.s()])
+    eventually(lambda: len(seen) == 4)
+
+    (index, alone), *others = [one for one in seen if one != "look"]
+    assert (index, sorted(index for index, _ in others)) == (0, [0, 1])
+    [together] = {group for _, group in others}
+    assert None not in (alone, together)
+    assert alone != together
+
+
 def test_an_errback_that_cannot_be_called_keeps_no_other_from_it(app: Celery, worker: TaskWorker, failing: Any) -> None:
     """Neither one that is sent, nor one that is called here."""
     seen: list[str] = []

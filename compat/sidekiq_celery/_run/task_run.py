@@ -275,9 +275,8 @@ class TaskRun:
 
     @property
     def stores_errors(self) -> bool:
-        """True if failures and retries are stored."""
-        task = self.plan.task
-        return bool(task.store_errors_even_if_ignored) if self.ignores_result else True
+        """True if failures and retries are stored; those of an unregistered task always are, as in Celery."""
+        return bool(self.plan.task.store_errors_even_if_ignored) or self.is_unknown or not self.ignores_result
 
     def buffer(self, publish: Callable[[], Any]) -> None:
         """Call *publish*, and write the jobs it sends together with the end."""

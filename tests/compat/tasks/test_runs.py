@@ -839,6 +839,17 @@ def test_a_task_that_nobody_has_registered_fails_at_once(
     assert json.loads(retried)["class"] == "Nowhere"
 
 
+def test_an_unregistered_task_fails_for_its_callers_although_they_ignore_results(
+    app: Celery, worker: TaskWorker, redis_client: redis.Redis
+) -> None:
+    """As in Celery: who looks for the task learns why it never ran."""
+    worker.start()
+
+    result = app.send_task("proj.nowhere", ignore_result=True)
+
+    eventually(lambda: state_of(redis_client, result.id) == "FAILURE")
+
+
 def test_who_listens_to_receipts_is_given_celery_s_request(app: Celery, worker: TaskWorker) -> None:
     """With the attributes that monitors read, before the task has started."""
     seen: list[Any] = []

@@ -75,6 +75,7 @@ class Downtime:
         self._began = 0.0
         self._is_reported = False
         self._reported_at = -math.inf
+        self._refused_at: dict[str, float] = {}
         self._lock = threading.Lock()
 
     def is_failing(self, work: str) -> bool:
@@ -102,6 +103,21 @@ class Downtime:
         if REDIS_OUTAGE.handlers:
             REDIS_OUTAGE.emit({"is_over": False, "seconds": 0.0, "error": error})
         return True
+
+    def refused(self, refusal: str) -> bool:
+        """
+        Record that Redis refused to end a job.
+
+        Returns:
+            True if this is the refusal to log. Redis may accept the ends of other jobs meanwhile, so a success in
+            between does not end the series. A minute without this *refusal* does.
+        """
+        with self._lock:
+            now = self._monotonic()
+            self._refused_at = {text: at for text, at in self._refused_at.items() if now - at < _REPORT_SECONDS}
+            is_first = refusal not in self._refused_at
+            self._refused_at[refusal] = now
+            return is_first
 
     def works(self, work: str) -> None:
         """Record that *work* succeeded. When nothing fails any more, log how long the outage was if it was reported."""

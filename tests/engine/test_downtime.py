@@ -2,19 +2,26 @@
 
 import logging
 from collections.abc import Callable
+from functools import partial
 
 import pytest
+import redis
 
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
 from sidekiq_py.engine.assembly import WorkerParts
 from sidekiq_py.engine.downtime import Downtime
+from sidekiq_py.engine.fetch.settle import Settler
 from sidekiq_py.engine.launcher import Launcher
+from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.errors import RedisConnectionError, RedisReplyError
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.middleware.chain import Chain
+from sidekiq_py.outcome import Attempt, Outcome
+from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.registry import FunctionDefinition, Registry
+from tests.support.in_flight import jobs_in_flight
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
 
@@ -59,6 +66,85 @@ def test_a_worker_tells_of_one_outage_in_one_line(
         client.close()
 
     assert len(online_lines(caplog)) == 1
+
+
+def test_a_worker_tells_once_that_ends_of_jobs_are_refused(
+    redis_url: str, redis_client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """However many there are in its two capsules, and although others are accepted in between."""
+    registry = Registry()
+    for name, effect in {"refused": ("RPUSH", "words", "word"), "accepted": ("HINCRBY", "ended", "n", 1)}.items():
+        definition = FunctionDefinition(name, {}, lambda _: None, print)
+        definition.decide_outcome = partial(ended_with, effect)  # type: ignore[method-assign]
+        registry.add(definition)
+    redis_client.set("words", "no list")
+    capsules = tuple(CapsuleConfig(name, 1, (QueueConfig(name),)) for name in ("one", "two"))
+    config = Config(redis=RedisSettings(redis_url), sidekiq_version="7.3.2", capsules=capsules, embedded=True)
+    client = Client(redis_url, sidekiq_version="7.3.2")
+    for queue in ("one", "two"):
+        for name in ("refused", "accepted") * 5:
+            client.push({"class": name, "args": [1], "queue": queue})
+    launcher = Launcher(WorkerParts(config, registry=registry, hooks=Hooks(), server_middleware=Chain(), client=client))
+    launcher.start()
+    try:
+        eventually(lambda: redis_client.hget("ended", "n") == b"10")
+        eventually(lambda: len(jobs_in_flight(redis_client)) == 10)
+        redis_client.delete("words")
+        eventually(lambda: redis_client.llen("words") == 10)
+    finally:
+        launcher.stop(timeout_seconds=1)
+        client.close()
+
+    assert caplog.text.count("finished jobs stay in flight") == 1
+
+
+def test_a_series_of_refusals_lasts_while_an_end_is_refused(
+    redis_url: str, redis_client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Otherwise a worker whose jobs end minutes apart would log each."""
+    caplog.set_level(logging.DEBUG, "sidekiq")
+    redis_client.set("words", "no list")
+    time = [0.0]
+    pool = Pool(RedisSettings(redis_url))
+    settler = Settler(
+        pool.new_link(),
+        on_pending=lambda: None,
+        on_lost_connection=lambda: None,
+        count=lambda jobs: None,
+        downtime=Downtime(monotonic=lambda: time[0]),
+    )
+    units = [UnitOfWork(b"{}", "default", None, field, is_marked=False, fetched_at=0.0) for field in (b"1", b"2")]
+    try:
+        settler.settle(units[0], [("RPUSH", "words", "word")], ())
+        for tries in (1, 2):
+            eventually(lambda tries=tries: caplog.text.count("still refused") >= tries)
+            time[0] += 40
+        settler.settle(units[1], [("RPUSH", "words", "word")], ())
+        redis_client.delete("words")
+        eventually(lambda: redis_client.llen("words") == 2)
+    finally:
+        settler.give_up()
+        settler.close()
+        pool.close()
+
+    assert caplog.text.count("finished jobs stay in flight") == 1
+
+
+def ended_with(effect: tuple[str | int, ...], attempt: Attempt) -> Outcome:
+    """The job is done, and its end writes this."""
+    return Outcome("done", attempt.payload, vital=(effect,))
+
+
+def test_a_series_of_refusals_ends_after_a_minute_without_one() -> None:
+    """Each kind for itself."""
+    time = [0.0]
+    downtime = Downtime(monotonic=lambda: time[0])
+    told = []
+    for now, refusal in ((0, "OOM"), (50, "OOM"), (100, "OOM"), (101, "NOPERM"), (161, "OOM")):
+        time[0] = now
+        told.append(downtime.refused(refusal))
+
+    assert told == [True, False, False, True, True]
 
 
 def test_it_counts_from_the_first_failure_to_the_first_success(caplog: pytest.LogCaptureFixture) -> None:

@@ -78,11 +78,16 @@ class ReliableFetcher:
         weights = capsule.weights
         self._ownership = ownership
         self._alarm = Alarm()
-        self._redis_errors = RedisErrors(capsule.name, self._alarm, downtime or Downtime(), report)
+        downtime = downtime or Downtime()
+        self._redis_errors = RedisErrors(capsule.name, self._alarm, downtime, report)
         self._queues = ServedQueues(weights, config.idle_waiters, room)
         self._side = SideChannel(pool.new_link(), ownership, self._redis_errors, on_notices)
         self._settler = Settler(
-            pool.new_link(), on_pending=self._alarm.arm, on_lost_connection=self._redis_errors.note, count=count
+            pool.new_link(),
+            on_pending=self._alarm.arm,
+            on_lost_connection=self._redis_errors.note,
+            count=count,
+            downtime=downtime,
         )
         self._exchange = Exchange(
             pool.new_link(), self._settler, ownership, weights, max_bytes=config.buffer_bytes, on_notices=on_notices

@@ -19,6 +19,7 @@ from itertools import islice
 from typing import Any
 
 from sidekiq_py.clock import monotonic, now_seconds
+from sidekiq_py.engine.downtime import Downtime
 from sidekiq_py.engine.fetch.deferred import Deferred
 from sidekiq_py.engine.ownership.owner import Owner, UnitOfWork, forget
 from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError, ReplyLostError
@@ -49,6 +50,7 @@ class Settler:
             error.
         count: Called with the number of jobs that have succeeded. A negative number takes back jobs that are in doubt
             again.
+        downtime: The process's record of outages.
         trust_seconds: How long one reply counts as proof that Redis accepts acknowledgements. Jobs whose unanswered
             acknowledgement is refused run again.
     """
@@ -60,6 +62,7 @@ class Settler:
         on_pending: Callable[[], None],
         on_lost_connection: Callable[[], None],
         count: Callable[[int], None],
+        downtime: Downtime,
         trust_seconds: float = 1.0,
     ) -> None:
         self._link = link
@@ -71,8 +74,7 @@ class Settler:
         self.count = count
         self._is_given_up = False
         self._deferred = Deferred(lambda: self._is_given_up)
-        # Refusals that were logged already; cleared when an end goes through.
-        self._logged: set[str] = set()
+        self._downtime = downtime
         self.flushed_at = monotonic()
         # When a reply last showed that Redis accepts acknowledgements.
         self._accepted_at = -math.inf
@@ -203,7 +205,6 @@ class Settler:
                 tries += 1
                 if tries >= _TRIES_BEFORE_DEFERRING and error.is_lasting and self._defer(unit, end, error):
                     return True
-        self._logged.clear()
         # After a lost reply, "not in flight" most likely means that the first attempt went through.
         return was_ours or reply_was_lost
 
@@ -291,15 +292,14 @@ class Settler:
 
     def _defer(self, unit: UnitOfWork, end: Callable[[], object], refusal: RedisError) -> bool:
         """
-        Retry *end* in the background from now on. A series of refusals of the same kind is logged once.
+        Retry *end* in the background from now on. A series of refusals of the same kind is logged once in a process.
 
         Returns:
             False if the system allows no more threads: the caller has to retry it.
         """
         is_here_to_stay = refusal.is_lasting
         what = str(refusal) if is_here_to_stay else type(refusal).__name__ + getattr(refusal, "code", "")
-        if what not in self._logged:
-            self._logged.add(what)
+        if self._downtime.refused(what):
             until = "this error is fixed" if is_here_to_stay else "Redis accepts writes again"
             if unit.is_acknowledged_early and not unit.kept_by:
                 log.error(
@@ -307,7 +307,16 @@ class Settler:
                 )
             else:
                 log.error("finished jobs stay in flight until %s: %s", until, refusal)
-        return self._deferred.add(end, refusal)
+
+        def end_again() -> None:
+            try:
+                end()
+            except RedisError:
+                # The series goes on, even if no other job ends meanwhile.
+                self._downtime.refused(what)
+                raise
+
+        return self._deferred.add(end_again, refusal)
 
     def _acknowledge(self, owner: Owner, units: list[UnitOfWork]) -> None:
         for part in slices_of([unit for unit in units if unit.end is not None], _SLICE):
@@ -347,7 +356,6 @@ class Settler:
         if isinstance(reply, RedisReplyError):
             self.note_ends(link, units, link.batch([end_call(unit) for unit in units]))
         else:
-            self._logged.clear()
             self.note_done(units, [reply])
 
     def note_ends(self, link: Link, units: Sequence[UnitOfWork], replies: Sequence[Any]) -> None:
@@ -365,7 +373,6 @@ class Settler:
                 continue
             if not was_ours:
                 log.info("a job was already settled, or is no longer ours: %s", unit)
-            self._logged.clear()
             forget([unit])
 
     def _ended_by_itself(self, link: Link, unit: UnitOfWork, refusal: RedisError) -> bool | None:

@@ -12,6 +12,7 @@ from sidekiq_py.client.sync_client import Client
 from sidekiq_py.clock import monotonic
 from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
 from sidekiq_py.engine.assembly import WorkerParts
+from sidekiq_py.engine.downtime import Downtime
 from sidekiq_py.engine.fetch.direct_handoff import direct_handoff_of
 from sidekiq_py.engine.fetch.exchange import Exchange
 from sidekiq_py.engine.fetch.settle import Settler
@@ -204,7 +205,11 @@ def test_an_end_that_is_refused_while_no_thread_can_start_is_sent_again(
     owner = ownership.current
     owner.published = owner.about
     settler = Settler(
-        pool.new_link(), on_pending=lambda: None, on_lost_connection=lambda: None, count=lambda jobs: None
+        pool.new_link(),
+        on_pending=lambda: None,
+        on_lost_connection=lambda: None,
+        count=lambda jobs: None,
+        downtime=Downtime(),
     )
     exchange = Exchange(pool.new_link(), settler, ownership, ["default"], max_bytes=10**6, on_notices=None)
     push(redis_client, "first")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 
+from sidekiq_py.engine.downtime import Downtime
 from sidekiq_py.engine.fetch.settle import Settler
 from sidekiq_py.engine.fetch.waiters import Waiters
 from sidekiq_py.engine.ownership.owner import Ownership, UnitOfWork
@@ -175,6 +176,7 @@ class Counted:
             on_pending=lambda: None,
             on_lost_connection=lambda: None,
             count=self.add,
+            downtime=Downtime(),
             trust_seconds=trust_seconds,
         )
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import redis
 
+from sidekiq_py.engine.downtime import Downtime
 from sidekiq_py.engine.fetch.settle import Settler
 from sidekiq_py.engine.ownership.owner import Ownership, UnitOfWork
 from sidekiq_py.errors import SoftTimeLimitError
@@ -182,6 +183,7 @@ def test_it_does_not_start_if_it_was_recovered_while_the_connection_was_broken(
             on_pending=lambda: None,
             on_lost_connection=lambda: in_flight.fence(link, owner.name, certain=True, now=time.time()),
             count=lambda jobs: None,
+            downtime=Downtime(),
         )
         exits.callback(settler.close)
         push_jobs(redis_client, [job_text(1, "once")])

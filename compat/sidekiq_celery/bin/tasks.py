@@ -47,13 +47,20 @@ def call(ctx: click.Context, name: str, **options: Any) -> None:
 @handle_preload_options
 def result(ctx: click.Context, task_id: str, task: str | None, traceback: bool) -> None:
     """Wait for the result of a task, and print it."""
+    from sidekiq_celery.backends.base import NoResultBackend
+
     app = ctx.obj.app
     if task:
         app.loader.import_default_modules()
+        if task not in app.tasks:
+            raise click.ClickException(f"the app has no task {task!r}; check its name, or leave -t out")
     found = (app.tasks[task].AsyncResult if task else app.AsyncResult)(task_id)
     with reaching_redis("result_backend (--result-backend)"):
-        # If the task failed, its exception is raised below.
-        text = found.traceback if traceback else found.get(propagate=False)
+        try:
+            # If the task failed, its exception is raised below.
+            text = found.traceback if traceback else found.get(propagate=False)
+        except NoResultBackend as error:
+            raise click.ClickException(f"{error}, or pass --result-backend URL") from error
     ctx.obj.echo(text if traceback else found.get())
 
 

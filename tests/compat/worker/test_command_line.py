@@ -106,6 +106,30 @@ def test_a_result_is_printed(call: Call, project: ModuleType) -> None:
     assert call("result", "bad-id", "--traceback").output == "where it was\n"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("an-id",), "Error: No result backend is configured."),
+        (("an-id", "--traceback"), "Error: No result backend is configured."),
+        (("an-id", "-t", "nowhere"), "Error: the app has no task 'nowhere'; check its name, or leave -t out"),
+    ],
+)
+def test_a_result_that_cannot_be_looked_up_is_an_error_in_one_line(
+    arguments: tuple[str, ...], error: str, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says what is missing; it was a traceback."""
+    (tmp_path / "storing_nothing.py").write_text(
+        "from sidekiq_celery import Celery\napp = Celery('nothing', set_as_current=False, fixups=[])\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    done = call("result", *arguments, app="storing_nothing")
+
+    assert done.exit_code == 1
+    assert done.output.startswith(error)
+    assert done.output.count("\n") == 1
+
+
 def test_queues_are_purged_when_that_is_confirmed(call: Call, project: ModuleType, redis_client: redis.Redis) -> None:
     """Those that are named, or all of the app."""
     for queue in ("celery", "high", "high"):

@@ -169,3 +169,18 @@ def test_a_frozen_worker_is_stopped_all_the_same(start_worker: Callable[..., Wor
     worker.freeze()
 
     assert worker.stop() == 0
+
+
+def test_no_thread_of_a_frozen_worker_goes_on(start_worker: Callable[..., WorkerProcess], tmp_path: Path) -> None:
+    """A test that then looks at the jobs must not race with a thread that still takes some."""
+    (tmp_path / "one_job.py").write_text(ONE_JOB)
+    worker = start_worker("one_job", arguments=["-c", "1"])
+
+    for _ in range(50):
+        worker.freeze()
+        states = {
+            path.read_text().rpartition(")")[2].split()[0] for path in Path("/proc").glob(f"{worker.pid}/task/*/stat")
+        }
+        worker.thaw()
+
+        assert states == {"T"}

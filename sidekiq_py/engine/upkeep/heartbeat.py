@@ -82,6 +82,7 @@ class Heartbeat:
         self._now = now
         self._outage = Outage(hooks.report, "heartbeat")
         self._hook_outage = Outage(hooks.report, "Error after a heartbeat")
+        self._rtt_us = 0
         self._rtts_us: deque[int] = deque(maxlen=RTT_READINGS)
         self._info: tuple[ProcessFacts, Dialect, bytes] | None = None
         self._changing = threading.Lock()
@@ -167,6 +168,7 @@ class Heartbeat:
                 job.tid: dump_work(job.unit.queue, job.unit.raw, int(job.started_at), dialect=dialect)
                 for job in running
             },
+            rtt_us=self._rtt_us,
         )
 
     def _info_for(self, dialect: Dialect) -> bytes:
@@ -186,6 +188,7 @@ class Heartbeat:
             self._hook_outage.over()
 
     def _note_rtt(self, rtt_us: int) -> None:
+        self._rtt_us = rtt_us
         self._rtts_us.append(rtt_us)
         if len(self._rtts_us) == RTT_READINGS and min(self._rtts_us) > RTT_WARNING_US:
             log.warning(

@@ -3,7 +3,7 @@
 import errno
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sidekiq_py.redis_access.connection.link import Command, Link
@@ -29,6 +29,7 @@ class Beat(NamedTuple):
         rss_kb: The process's resident memory.
         now: Seconds since the epoch.
         work: Maps each thread id to the JSON of the job that runs there.
+        rtt_us: The microseconds of the round trip of the beat before, to publish; 0 for the first beat.
     """
 
     identity: str
@@ -39,6 +40,7 @@ class Beat(NamedTuple):
     rss_kb: int
     now: float
     work: Mapping[str, bytes]
+    rtt_us: int = 0
 
 
 class BeatReply(NamedTuple):
@@ -48,7 +50,7 @@ class BeatReply(NamedTuple):
     Args:
         signal: One signal sent from a Web UI (`TSTP`, `TERM`, `TTIN`, …), or `None`.
         was_known: True if Redis still knew the process from an earlier beat.
-        rtt_us: The time of a round trip in microseconds; 0 if the release does not publish it.
+        rtt_us: The time of the round trip in microseconds.
     """
 
     signal: str | None
@@ -58,7 +60,8 @@ class BeatReply(NamedTuple):
 
 def beat(pool: Pool, beat: Beat, *, dialect: Dialect) -> BeatReply:
     """
-    Send a heartbeat, in two round trips; the first one is timed.
+    Send a heartbeat, in one round trip, which is timed. The first beat has none to publish yet and times another one.
+    Ruby does that at each beat; an idle Redis would wake up once more for it.
 
     Raises:
         RedisError: As `Pool.run` does. The beat may have been written; a signal that was popped with it is then lost.
@@ -91,18 +94,21 @@ def rss_kb() -> int:
 
 
 def _beat(link: Link, beat: Beat, dialect: Dialect) -> BeatReply:
-    rtt_us = _round_trip_us(link) if dialect.has_rtt else 0
+    if dialect.has_rtt and not beat.rtt_us:
+        beat = beat._replace(rtt_us=_timed(link, [("PING",)])[1])
     work = _work_commands(beat, dialect)
-    replies = raise_first(link.batch([*work, *_identity_commands(beat, rtt_us, dialect)]))
+    replies, rtt_us = _timed(link, [*work, *_identity_commands(beat, dialect)])
+    raise_first(replies)
     of_transaction(replies[len(work) - 1])
     _, existed, _, _, signal = of_transaction(replies[-1])
     return BeatReply(signal.decode(errors="replace") if signal else None, bool(existed), rtt_us)
 
 
-def _round_trip_us(link: Link) -> int:
+def _timed(link: Link, commands: Sequence[Command]) -> tuple[list[Any], int]:
+    """The replies, and the microseconds that they took."""
     began = time.perf_counter_ns()
-    link.command("PING")
-    return (time.perf_counter_ns() - began) // 1000
+    replies = link.batch(commands)
+    return replies, (time.perf_counter_ns() - began) // 1000
 
 
 def _work_commands(beat: Beat, dialect: Dialect) -> list[Command]:
@@ -116,27 +122,27 @@ def _work_commands(beat: Beat, dialect: Dialect) -> list[Command]:
     return [*commands, ("EXEC",)]
 
 
-def _identity_commands(beat: Beat, rtt_us: int, dialect: Dialect) -> list[Command]:
+def _identity_commands(beat: Beat, dialect: Dialect) -> list[Command]:
     identity = beat.identity
     return [
         ("MULTI",),
         ("SADD", keys.PROCESSES, identity),
         ("EXISTS", identity),
-        ("HSET", identity, *_fields(beat, rtt_us, dialect)),
+        ("HSET", identity, *_fields(beat, dialect)),
         ("EXPIRE", identity, BEAT_TTL_SECONDS),
         ("RPOP", keys.signals(identity)),
         ("EXEC",),
     ]
 
 
-def _fields(beat: Beat, rtt_us: int, dialect: Dialect) -> list[Any]:
+def _fields(beat: Beat, dialect: Dialect) -> list[Any]:
     """The fields and values, in the release's order, which HGETALL shows."""
     fields: list[Any] = ["info", beat.info]
     if dialect.concurrency_field:
         fields += ["concurrency", beat.concurrency]
     fields += ["busy", beat.busy, "beat", score_text(beat.now)]
     if dialect.has_rtt:
-        fields += ["rtt_us", rtt_us]
+        fields += ["rtt_us", beat.rtt_us]
     fields += ["quiet", "true" if beat.is_quiet else "false"]
     if dialect.has_rss:
         fields += ["rss", beat.rss_kb]

@@ -52,13 +52,14 @@ def test_a_beat_has_the_fields_of_its_release_in_their_order(
 def test_a_beat_registers_the_process_for_a_minute(pool: Pool, redis_client: redis.Redis) -> None:
     """The first beat finds it unknown, the next one known."""
     first = beats.beat(pool, BEAT, dialect=V7)
-    second = beats.beat(pool, BEAT._replace(is_quiet=True), dialect=V7)
+    second = beats.beat(pool, BEAT._replace(is_quiet=True, rtt_us=1234), dialect=V7)
 
     assert (first.was_known, second.was_known) == (False, True)
     assert redis_client.smembers("processes") == {b"host:1:abc"}
     assert redis_client.ttl("host:1:abc") == 60
     assert redis_client.hget("host:1:abc", "quiet") == b"true"
-    assert second.rtt_us > 0
+    assert redis_client.hget("host:1:abc", "rtt_us") == b"1234"
+    assert min(first.rtt_us, second.rtt_us) > 0
 
 
 @pytest.mark.parametrize(

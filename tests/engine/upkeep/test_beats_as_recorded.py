@@ -41,13 +41,13 @@ def beat_of(found: Recording) -> Beat:
         rss_kb=found.input["rss_kb"],
         now=found.input["now"],
         work={},
+        rtt_us=found.input["rtt_us"],
     )
 
 
-def beaten(found: Recording, beat: Beat, pool: Pool, client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> Any:
+def beaten(found: Recording, beat: Beat, pool: Pool, client: redis.Redis) -> Any:
     """Redis after a beat of ours, without the counters: ours are written as each job ends."""
     keep_order_of_hashes(client)
-    monkeypatch.setattr(beats, "_round_trip_us", lambda link: found.input["rtt_us"])
     beats.beat(pool, beat, dialect=found.dialect)
     return database_of(client)
 
@@ -58,31 +58,25 @@ def without_counters(found: Recording) -> Any:
 
 
 @pytest.mark.parametrize("found", named(*[found for found in ALL if found.situation in BEATS]))
-def test_a_beat_leaves_what_ruby_left(
-    found: Recording, pool: Pool, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_beat_leaves_what_ruby_left(found: Recording, pool: Pool, redis_client: redis.Redis) -> None:
     """The process's hash, field by field in Ruby's order, and its place in the list."""
-    assert beaten(found, beat_of(found), pool, redis_client, monkeypatch) == without_counters(found)
+    assert beaten(found, beat_of(found), pool, redis_client) == without_counters(found)
 
 
 @pytest.mark.parametrize("found", named(*recordings_of("heartbeat_work")))
-def test_a_beat_shows_what_runs_as_ruby_shows_it(
-    found: Recording, pool: Pool, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_beat_shows_what_runs_as_ruby_shows_it(found: Recording, pool: Pool, redis_client: redis.Redis) -> None:
     """Under the key of the release, by thread."""
     [payload] = found.input["before"]
     entry = dump_work("default", payload.encode(), 1_700_000_000, dialect=found.dialect)
     beat = beat_of(found)._replace(busy=1, work={"tid000": entry})
 
-    assert beaten(found, beat, pool, redis_client, monkeypatch) == without_counters(found)
+    assert beaten(found, beat, pool, redis_client) == without_counters(found)
 
 
 @pytest.mark.parametrize("found", named(*recordings_of("process_gone")))
-def test_a_process_that_leaves_leaves_what_ruby_leaves(
-    found: Recording, pool: Pool, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_leaves_leaves_what_ruby_leaves(found: Recording, pool: Pool, redis_client: redis.Redis) -> None:
     """Its own hash, which expires by itself."""
-    beaten(found, beat_of(found), pool, redis_client, monkeypatch)
+    beaten(found, beat_of(found), pool, redis_client)
 
     beats.clear(pool, IDENTITY, dialect=found.dialect)
 

@@ -164,6 +164,20 @@ def test_the_thread_beats_at_once_in_its_period_and_when_asked(redis_url: str, r
     beating.close()
 
 
+def test_a_beat_after_the_first_needs_one_round_trip(beating: Beating, redis_client: redis.Redis) -> None:
+    """It publishes how long the beat before took; the first one times a PING."""
+    beating.heartbeat.beat()
+    pings, first = redis_client.info("commandstats")["cmdstat_ping"], redis_client.hget("host:1:abc", "rtt_us")
+    redis_client.hset("host:1:abc", "rtt_us", 0)
+
+    for _ in range(3):
+        beating.heartbeat.beat()
+
+    assert redis_client.info("commandstats")["cmdstat_ping"] == pings
+    assert 0 < int(redis_client.hget("host:1:abc", "rtt_us") or 0) < 2_000_000
+    assert int(first or 0) > 0
+
+
 def test_a_stopped_process_leaves_the_list(beating: Beating, redis_client: redis.Redis) -> None:
     """With its running jobs, and it does not beat again; stopping twice is fine."""
     beating.running = [running_job()]

@@ -147,6 +147,9 @@ class ActiveJobPayloads
     enqueue "active_job_perform_all_later_with_wait",
       "ActiveJob.perform_all_later(EchoJob.new(1).set(wait: 60), EchoJob.new(2).set(wait: 120))", key: "schedule",
       more: all_of([EchoJob, 1, {"wait" => 60}], [EchoJob, 2, {"wait" => 120}])
+    enqueue "active_job_perform_all_later_with_past_wait",
+      "ActiveJob.perform_all_later(EchoJob.new(1).set(wait: -60))", key: "schedule",
+      more: all_of([EchoJob, 1, {"wait" => -60}])
   end
 
   def all_of(*jobs)

@@ -90,6 +90,7 @@ PUSHES: dict[str, Push] = {
         (("EchoOptionsJob", 3), {"queue": "mailers", "sidekiq_options": OPTIONS}),
     ),
     "perform_all_later_with_wait": all_later((("EchoJob", 1), {"wait": 60}), (("EchoJob", 2), {"wait": 120})),
+    "perform_all_later_with_past_wait": all_later((("EchoJob", 1), {"wait": -60})),
 }
 ALL = [found for found in recordings() if found.situation.startswith(SITUATION) and "active_job" in found.input]
 RAILS = {found.sidekiq: found.input["active_job"] for found in ALL}

@@ -35,7 +35,7 @@ def retry(
     request = task.request
     retries = request.retries + 1
     if max_retries is not None:
-        task.override_max_retries = max_retries
+        request._own_max_retries = max_retries
     limit = task.max_retries if max_retries is None else max_retries
     if request.called_directly:
         raise_with_context(exc or Retry("Task can be retried", None))

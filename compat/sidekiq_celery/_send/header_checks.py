@@ -156,7 +156,8 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "unique": (_is_lock, "a lock"),
     **dict.fromkeys(("id", "task", "args", "kwargs", "called_directly", "is_eager", "hostname", "utc"), _ELSEWHERE),
     **dict.fromkeys(
-        ("time_limit", "soft_time_limit", "_children", "_next_step", "_protected", "_question"), _ELSEWHERE
+        ("time_limit", "soft_time_limit", "_children", "_next_step", "_own_max_retries", "_protected", "_question"),
+        _ELSEWHERE,
     ),
 }
 _CHECKS = {name: check for name, (check, _) in _KINDS.items()}

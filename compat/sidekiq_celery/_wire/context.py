@@ -55,6 +55,8 @@ class Context:
     # The next step, if it is known before it is needed; and the query for the step after it.
     _next_step: Any = None
     _question: Any = None
+    # The number with which the task's own code has called `retry(max_retries=…)` in this attempt.
+    _own_max_retries: int | None = None
     _protected = 0
     args: Any = None
     callbacks: Any = None

@@ -44,7 +44,7 @@ _OWN_HEADERS = _ELSEWHERE | set(_SAME_NAME)
 # Keys of the body or the job, not of the request.
 _OF_THE_BODY = frozenset({"kw", "body", "content_type", "content_encoding", "compression", EMBEDS, SLOT, UNIQUE})
 # Fields of the request that a caller cannot set.
-_OF_THE_RUN = frozenset({"_children", "_next_step", "_protected", "_question"})
+_OF_THE_RUN = frozenset({"_children", "_next_step", "_own_max_retries", "_protected", "_question"})
 _NO_FIELDS = _OF_THE_BODY | {"flow", "priority"}
 _OF_PROPERTIES = frozenset({"reply_to", "correlation_id", "priority"})
 

@@ -43,12 +43,10 @@ class _Policy:
                 maximum=self.backoff_max,
                 full_jitter=self.has_jitter,
             )
-        # If the task's own code called `retry(max_retries=…)`, that number counts for this attempt.
-        if hasattr(task, "override_max_retries"):
-            options["max_retries"] = task.override_max_retries
+        # Kept in the request: Celery keeps it in the task, where it would also count for the process's next attempts.
+        if task.request._own_max_retries is not None:
+            options["max_retries"] = task.request._own_max_retries
         again: Exception = task.retry(exc=exc, **options)
-        if hasattr(task, "override_max_retries"):
-            del task.override_max_retries
         return again
 
 

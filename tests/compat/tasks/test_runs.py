@@ -333,6 +333,25 @@ def test_a_task_is_tried_until_no_try_is_left(app: Celery, worker: TaskWorker, r
     assert json.loads(member)["celery"]["retries"] == 2
 
 
+def test_a_number_of_retries_counts_for_the_run_that_gave_it(
+    app: Celery, worker: TaskWorker, redis_client: redis.Redis
+) -> None:
+    """In Celery the next error of the task in that process takes it, too, whatever it runs for."""
+
+    @app.task(name="proj.own_number", bind=True, autoretry_for=(ValueError,), max_retries=0)
+    def own_number(self: Any, tries: int | None) -> None:
+        if tries:
+            raise self.retry(max_retries=tries, countdown=100)
+        raise ValueError("not again")
+
+    worker.start()
+    first = own_number.delay(5)
+    eventually(lambda: state_of(redis_client, first.id) == "RETRY")
+    second = own_number.delay(None)
+
+    assert eventually(lambda: state_of(redis_client, second.id)) == "FAILURE"
+
+
 def test_a_retry_that_the_task_swallows_is_made_all_the_same(
     app: Celery, worker: TaskWorker, redis_client: redis.Redis
 ) -> None:

@@ -46,7 +46,7 @@ WRONG: dict[str, list[Any]] = {
     "body": [*NO_TEXT, "@@@", "x", b64encode(b"5").decode(), b64encode(b"[5, 5]").decode()],
     **dict.fromkeys(("id", "task", "args", "kwargs", "called_directly", "is_eager", "hostname", "utc"), NOT_HERE),
     **dict.fromkeys(("time_limit", "soft_time_limit"), NOT_HERE),
-    **dict.fromkeys(("_children", "_next_step", "_protected", "_question"), NOT_HERE),
+    **dict.fromkeys(("_children", "_next_step", "_own_max_retries", "_protected", "_question"), NOT_HERE),
 }  # fmt: skip
 
 

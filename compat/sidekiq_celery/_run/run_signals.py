@@ -27,7 +27,7 @@ def send_failure(run: RunDetails, error: BaseException, einfo: ExceptionInfo, tr
 
 
 def send_internal_error(run: RunDetails, error: BaseException, einfo: ExceptionInfo) -> None:
-    """Send `task_internal_error`: a hook, or something else after the task, has raised."""
+    """Send `task_internal_error`: what records a failure or a retry, such as its hook, has raised."""
     if signals.task_internal_error.receivers:
         signals.task_internal_error.send(
             sender=run.plan.task,

@@ -368,23 +368,23 @@ class TaskRun:
         except Exception as error:
             if self.is_eager:
                 raise
-            self._report(name, error)
+            self._log(name, error)
 
     def _guarded(self, hook: Callable[[], Any], name: str) -> None:
-        """Call a hook, and log its error: it must not prevent the job from ending."""
+        """Call a hook, and report its error: it must not prevent the job from ending."""
         try:
             hook()
         except Exception as error:
             if self.is_eager:
                 raise
-            self._report(name, error)
+            self._log(name, error)
+            run_signals.send_internal_error(self, error, exception_info(error))
 
-    def _report(self, name: str, error: Exception) -> None:
+    def _log(self, name: str, error: Exception) -> None:
         task = self.plan.task
         task_log.logger.error(
             "Task %s[%s] %s raised: %r", self.request.shadow or task.name, self.task_id, name, error, exc_info=error
         )
-        run_signals.send_internal_error(self, error, exception_info(error))
 
 
 def exception_info(error: BaseException) -> ExceptionInfo:

@@ -766,6 +766,40 @@ def test_hooks_that_fail_change_nothing(
     assert sum("KeyError('hook')" in line for line in caplog.messages) == 2
 
 
+def test_only_a_hook_of_the_failure_itself_is_an_internal_error(
+    app: Celery, worker: TaskWorker, redis_client: redis.Redis
+) -> None:
+    """`on_success` and `after_return` are only logged, as in Celery: the outcome is decided."""
+    told: list[tuple[str, str]] = []
+
+    class Broken(Task):
+        def on_success(self, *_: Any) -> None:
+            raise KeyError("on_success")
+
+        def on_failure(self, *_: Any) -> None:
+            raise KeyError("on_failure")
+
+        def after_return(self, *_: Any) -> None:
+            raise KeyError("after_return")
+
+    @app.task(name="proj.broken_hooks", base=Broken)
+    def broken(fails: bool) -> int:
+        return 1 // (not fails)
+
+    def note(task_id: str, exception: Exception, **_: Any) -> None:
+        told.append((task_id, repr(exception)))
+
+    signals.task_internal_error.connect(note)
+    try:
+        worker.start()
+        ids = [broken.delay(fails).id for fails in (False, True)]
+        eventually(lambda: [state_of(redis_client, one) for one in ids] == ["SUCCESS", "FAILURE"])
+    finally:
+        signals.task_internal_error.disconnect(note)
+
+    assert told == [(ids[1], "KeyError('on_failure')")]
+
+
 def test_server_middleware_of_the_engine_runs_around_tasks(
     app: Celery, worker: TaskWorker, redis_client: redis.Redis
 ) -> None:

@@ -141,7 +141,7 @@ class JobRun(TaskRun):
         """Revoke the task: it does not start, or does not continue."""
         task = self.plan.task
         self.state, self.retval = states.REVOKED, TaskRevokedError(reason)
-        if self.plan.stores and not self.ignores_result:
+        if self.plan.stores and self.stores_errors:
             self._guarded(lambda: self.store(self.retval, states.REVOKED, None), "storing the state")
         if self.is_part:
             error = self.retval

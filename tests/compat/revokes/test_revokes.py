@@ -159,6 +159,20 @@ def test_the_signal_and_the_end_of_a_revoked_task(app: Celery, worker: TaskWorke
     assert (redis_client.zcard("dead"), redis_client.get("stat:failed")) == (0, None)
 
 
+def test_a_revoke_is_stored_where_only_errors_are(app: Celery, worker: TaskWorker) -> None:
+    """`store_errors_even_if_ignored` counts for revokes, too, as in Celery."""
+
+    @app.task(name="proj.only_errors", ignore_result=True, store_errors_even_if_ignored=True)
+    def only_errors() -> None:
+        """Does nothing."""
+
+    result = only_errors.delay()
+    revokes.revoke(app, result.id)
+    worker.start()
+
+    eventually(lambda: app.AsyncResult(result.id).state == "REVOKED")
+
+
 def test_a_scheduled_task_is_called_up(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:
     """Nobody's page shows it until tomorrow; others stay."""
     ran: list[Any] = []

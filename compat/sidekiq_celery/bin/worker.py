@@ -125,10 +125,12 @@ def worker(ctx: click.Context, hostname: str | None, pidfile: str | None, **opti
             app.config_from_cmdline(ctx.args, namespace="worker")
         except (KeyError, ValueError) as error:
             raise click.UsageError(f"{' '.join(ctx.args)}: these are not settings: {error}", ctx) from error
-    name = host_format(default_nodename(hostname))
-    pidfile = pidfile and node_format(pidfile, name)
-    logfile = options["logfile"]
-    with writing(pidfile, logfile and node_format(logfile, name)), reaching_redis():
+    try:
+        name = host_format(default_nodename(hostname))
+        pidfile, logfile = (path and node_format(path, name) for path in (pidfile, options["logfile"]))
+    except ValueError as error:
+        raise click.UsageError(str(error), ctx) from error
+    with writing(pidfile, logfile), reaching_redis():
         running = app.Worker(
             hostname=name,
             pidfile=pidfile,

@@ -279,6 +279,9 @@ def test_a_worker_without_tasks_says_where_they_come_from(tasks: str, start: Sta
         (("--autoscale", "few"), "neither one number nor two"),
         (("-Q", ""), "'' has an empty queue name"),
         (("-Q", "a,,b"), "has an empty queue name"),
+        (("-n", "w1@%x"), "Unknown format %x in 'w1@%x'"),
+        (("-f", "%x.log"), "Unknown format %x in '%x.log'"),
+        (("--pidfile", "%x.pid"), "Unknown format %x in '%x.pid'"),
     ],
 )
 def test_a_worker_refuses_what_it_cannot_do(arguments: tuple[str, ...], message: str, call: Call) -> None:

@@ -87,6 +87,23 @@ def test_a_sentinel_that_hangs_or_is_away_is_passed_over(
     assert sorted(one.connection_pool.connection_kwargs["port"] for one in asked) == sorted(ports)
 
 
+def test_each_sentinel_says_why_it_names_no_primary(
+    new_redis_server: Callable[..., RedisServer], tmp_path: Path
+) -> None:
+    """In words; redis-py shows the options of its client for each that is away."""
+    away = free_port()
+    with Sentinel(new_redis_server(), tmp_path) as sentinel:
+        finder = PrimaryFinder(RedisSettings(f"redis+sentinel://127.0.0.1:{away},127.0.0.1:{sentinel.port}/other/0"))
+        with pytest.raises(RedisConnectionError) as raised:
+            finder(5.0)
+
+    assert str(raised.value) == (
+        f"no sentinel knows a primary for 'other'. 127.0.0.1:{away}: Error 111 connecting to 127.0.0.1:{away}. "
+        f"Connection refused. 127.0.0.1:{sentinel.port}: It knows only {SERVICE!r}."
+    )
+    assert raised.value.is_advised
+
+
 def is_ordered(sentinel: Sentinel) -> bool:
     """Whether the sentinel has taken the order; it refuses while it does not yet know the replica's state."""
     try:

@@ -45,7 +45,9 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 def _started(certificates: Certificates, *, asks_clients: bool) -> Iterator[TlsServer]:
     port = free_port()
-    with RedisServer(config=certificates.server_settings(port, asks_clients=asks_clients)) as server:
+    # The certificate is for the first address only.
+    addresses = {"bind": "127.0.0.1 127.0.0.2"}
+    with RedisServer(config=certificates.server_settings(port, asks_clients=asks_clients) | addresses) as server:
         yield TlsServer(server, port, certificates)
 
 

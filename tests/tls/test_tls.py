@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import sidekiq_py as sidekiq
-from sidekiq_py.errors import RedisConnectionError
+from sidekiq_py.errors import ConfigError, RedisConnectionError
 from tests.support.in_flight import jobs_in_flight
 from tests.support.redis_server import free_port
 from tests.support.sentinel import Sentinel
@@ -82,9 +82,42 @@ def test_a_certificate_for_another_host_is_refused(push: Push, tls_server: TlsSe
     """Unless the host's name is not to be looked at."""
     url = tls_server.url(f"ssl_ca_certs={tls_server.certificates.authority}", host="127.0.0.2")
 
-    with pytest.raises(RedisConnectionError, match=r"127\.0\.0\.2"):
+    with pytest.raises(RedisConnectionError, match=r"127\.0\.0\.2.*or add ssl_check_hostname=false to the URL"):
         push(url)
     assert queued(tls_server) == 0
+
+
+@BOTH
+def test_a_file_that_is_missing_or_holds_no_certificate_is_not_taken_for_a_missing_server(
+    push: Push, tls_server: TlsServer, tmp_path: Path
+) -> None:
+    """The advice names the options to look at."""
+    (tmp_path / "empty.pem").touch()
+    for name in ("missing.pem", "empty.pem"):
+        with pytest.raises(RedisConnectionError, match="Check ssl_ca_certs, ssl_certfile and ssl_keyfile") as raised:
+            push(tls_server.url(f"ssl_ca_certs={tmp_path / name}"))
+        assert raised.value.is_advised
+
+
+@BOTH
+def test_a_url_without_tls_for_a_server_that_uses_it(push: Push, tls_server: TlsServer) -> None:
+    """The server hangs up, and the advice is to write `rediss://`."""
+    with pytest.raises(RedisConnectionError, match="If this server uses TLS, write rediss:// in the URL"):
+        push(tls_server.url().replace("rediss://", "redis://"))
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("ssl_ca_cert=ca.pem", "has no option ssl_ca_cert. Those for TLS are ssl_ca_certs, ssl_cert_reqs"),
+        ("ssl_cert_reqs=maybe", "maybe"),
+    ],
+)
+def test_a_misspelled_option_is_named(push: Push, query: str, message: str, tls_server: TlsServer) -> None:
+    """With the names of those that there are."""
+    with pytest.raises(ConfigError, match=message):
+        push(tls_server.url(query))
 
 
 @BOTH

@@ -7,7 +7,6 @@ reply was lost may have been executed.
 
 import re
 from collections.abc import Callable, Mapping
-from copy import copy
 from functools import cache
 from importlib import import_module
 from typing import Any, ClassVar, NamedTuple
@@ -18,7 +17,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.connection import AbstractConnection, parse_url
 from redis.retry import Retry
-from redis.sentinel import Sentinel
+from redis.sentinel import MasterNotFoundError, Sentinel
 
 from sidekiq_py.errors import ConfigError, RedisConnectionError
 from sidekiq_py.redis_access.connection.settings import RedisSettings, redact
@@ -76,19 +75,23 @@ def _connection(
 ) -> AbstractConnection:
     try:
         return kind(**completed({**timeouts(settings, timeout_seconds), **options}))
-    except TypeError as error:
-        raise unknown_option(settings.url, error) from error
+    except (TypeError, redis.RedisError) as error:
+        raise wrong_option(settings.url, error) from error
 
 
-def unknown_option(url: str, error: TypeError) -> ConfigError:
+def wrong_option(url: str, error: Exception) -> ConfigError:
     """The error for a connection that cannot be made because of an option in the query of *url*."""
     named = re.search(r"unexpected keyword argument '(\w+)'", str(error))
     if named is None:
         return ConfigError(f"redis_url is {redact(url)!r}: {error}")
-    return ConfigError(
-        f"redis_url is {redact(url)!r}: {url.split(':', 1)[0]}:// has no option {named[1]}. Remove it; "
-        "options that begin with ssl_ need rediss://"
-    )
+    scheme, name = url.split(":", 1)[0], named[1]
+    if not name.startswith("ssl_"):
+        advice = "Remove it"
+    elif scheme.startswith("rediss"):
+        advice = "Those for TLS are ssl_ca_certs, ssl_cert_reqs, ssl_check_hostname, ssl_certfile and ssl_keyfile"
+    else:
+        advice = "Options that begin with ssl_ need rediss://"
+    return ConfigError(f"redis_url is {redact(url)!r}: {scheme}:// has no option {name}. {advice}")
 
 
 def timeouts(settings: RedisSettings, timeout_seconds: float) -> dict[str, Any]:
@@ -215,21 +218,37 @@ class PrimaryFinder:
         Raises:
             RedisConnectionError: No sentinel knows a primary.
         """
-        asked, service = self._sentinels.asked, self._sentinels.service
         _, changes = self._place()
-        # redis-py puts the sentinel that answered first in its list; of a shared one, threads would lose some.
-        asking = copy(asked)
-        asking.sentinels = list(asked.sentinels)
-        try:
-            place = asking.discover_master(service)
-        except (redis.RedisError, OSError) as error:
-            is_redis = "unknown command" in str(error)
-            advice = ". This is a Redis, not a sentinel; sentinels usually listen on port 26379" if is_redis else ""
-            raise RedisConnectionError(
-                f"no sentinel knows a primary for {service!r}: {str(error).strip()}{advice}", is_advised=is_redis
-            ) from error
-        asked.sentinels = asking.sentinels
-        return self._connection_to(place, changes, timeout_seconds)
+        return self._connection_to(self._primary(), changes, timeout_seconds)
+
+    def _primary(self) -> tuple[str, int]:
+        """The host and port that a sentinel names. The one that answers is the first to be asked from then on."""
+        asked = self._sentinels.asked
+        reasons = [f"no sentinel knows a primary for {self._sentinels.service!r}."]
+        for sentinel in asked.sentinels:
+            try:
+                place = self._named_by(sentinel)
+            except (redis.RedisError, OSError) as error:
+                reason = str(error).strip().rstrip(".")
+                if "unknown command" in reason:
+                    reason = "This is a Redis, not a sentinel; sentinels usually listen on port 26379"
+                address = sentinel.connection_pool.connection_kwargs
+                reasons.append(f"{address['host']}:{address['port']}: {reason}.")
+            else:
+                asked.sentinels = [sentinel, *(other for other in asked.sentinels if other is not sentinel)]
+                return place
+        raise RedisConnectionError(" ".join(reasons), is_advised=True)
+
+    def _named_by(self, sentinel: Any) -> tuple[str, int]:
+        # redis-py's own `discover_master` asks all of them, but its error shows a page of options for each.
+        asked, service = self._sentinels.asked, self._sentinels.service
+        known = sentinel.sentinel_masters()
+        if service not in known:
+            raise MasterNotFoundError(f"It knows only {', '.join(map(repr, known))}" if known else "It knows none")
+        state = known[service]
+        if not asked.check_master_state(state, service):
+            raise MasterNotFoundError(f"It considers {state['ip']}:{state['port']} to be down")
+        return state["ip"], state["port"]
 
     def has_moved(self, connection: Any) -> bool:
         """True if another connection has succeeded elsewhere since *connection* was made."""

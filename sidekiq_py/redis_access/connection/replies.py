@@ -22,15 +22,21 @@ _WITHIN_A_SCRIPT = re.compile(
 )
 # By a part of the error's text: what to do if a server was found, but no connection could be made.
 _WHERE_A_SERVER_WAS_FOUND = {
+    "reset by peer": "If this server uses TLS, write rediss:// in the URL; if it asks for a client's certificate, add "
+    "ssl_certfile and ssl_keyfile",
     "handshake operation timed out": "If this server does not use TLS, write redis:// in the URL, not rediss://",
     "max number of clients reached": "All connections that its `maxclients` allows are in use: `redis-cli CLIENT LIST` "
     "shows by whom; raise it, or run fewer processes",
     # In `async` code the refusal is mostly lost, because asyncio finds the connection closed when it writes.
     "Connection lost": "The server closed the new connection at once; perhaps all connections that its `maxclients` "
     "allows are in use",
+    "certificate is not valid for": "Use a host name that is in the certificate, or add "
+    "ssl_check_hostname=false to the URL",
     "certificate verify failed": "Name the authority that signed it in the URL (rediss://…?ssl_ca_certs=/path/ca.pem) "
     "or in SSL_CERT_FILE",
 }
+# Without a path: it is not a socket that is missing.
+_A_FILE_OF_TLS_IS_MISSING = re.compile(r"connecting to [^/]+:\d+\. No such file")
 _NOT_LET_IN = (redis.exceptions.AuthenticationError, redis.exceptions.AuthenticationWrongNumberOfArgsError)
 # The text of Redis and Valkey, which has no code, when an ACL forbids a command in a script.
 _FORBIDDEN_WITHIN_A_SCRIPT = ("The user executing the script can't", "ACL failure in script")
@@ -87,6 +93,8 @@ def not_connected(error: Exception) -> RedisError:
         text = f"{text}; what answers there is not Redis"
     said = f"{text} {cause}"
     advice = next((advice for sign, advice in _WHERE_A_SERVER_WAS_FOUND.items() if sign in said), None)
+    if advice is None and (isinstance(cause, ssl.SSLError) or _A_FILE_OF_TLS_IS_MISSING.search(text)):
+        advice = "Check ssl_ca_certs, ssl_certfile and ssl_keyfile in the URL"
     if advice is None:
         return RedisConnectionError(text)
     return RedisConnectionError(f"{text.rstrip('.')}. {advice}", is_advised=True)

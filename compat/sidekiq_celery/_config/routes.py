@@ -45,6 +45,12 @@ class MapRoute:
             else:
                 self.map[key] = route
 
+    @property
+    def queues(self) -> list[Any]:
+        """The queues that its routes name, as they are given: names, or kombu's queues."""
+        routes = map(_as_route, (*self.map.values(), *self.patterns.values()))
+        return [route["queue"] for route in routes if route.get("queue")]
+
     def __call__(self, name: str, *args: Any, **kwargs: Any) -> dict[str, Any] | None:
         if name in self.map:
             return _as_route(self.map[name])

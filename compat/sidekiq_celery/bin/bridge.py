@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from sidekiq_celery.bin.base import JSON_OBJECT, QUEUE_NAMES, CeleryCommand, handle_preload_options
+from sidekiq_celery.contract import App
 
 _BROKER_VARIABLES = ("CELERY_BROKER_URL", "CELERY_BROKER_READ_URL", "CELERY_BROKER_WRITE_URL")
 
@@ -24,7 +25,13 @@ def _renames(context: click.Context, parameter: click.Parameter, texts: tuple[st
 @click.option("--from", "source", metavar="URL", help="Where messages are now; by default the app's broker.")
 @click.option("--to", "target", metavar="URL", help="Where to move them; by default the app's broker.")
 @click.option("--reverse", is_flag=True, help="Move from Sidekiq's queues back to Celery's; --to is Celery's broker.")
-@click.option("-Q", "--queues", type=QUEUE_NAMES, help="Comma-separated names of queues; by default all of the app's.")
+@click.option(
+    "-Q",
+    "--queues",
+    type=QUEUE_NAMES,
+    help="Comma-separated names of queues; by default those in task_queues and task_routes, and those that tasks "
+    "declare.",
+)
 @click.option(
     "--rename",
     "renames",
@@ -92,7 +99,7 @@ def bridge(
     app.loader.import_default_modules()
     app.finalize()
     plan = BridgePlan(
-        queues=list(queues or app.amqp.queues.keys()),
+        queues=list(queues or _queues_of(app)),
         celery_url=of_celery,
         transport_options=transport_options,
         is_reverse=reverse,
@@ -103,6 +110,15 @@ def bridge(
         most_bytes=max_bytes or MOST_BYTES,
     )
     _run(ctx, Bridge(app, plan), as_json, dry_run)
+
+
+def _queues_of(app: App) -> list[str]:
+    """The names of the queues in `task_queues`, and of those that `task_routes` and single tasks name."""
+    from sidekiq_celery._config.routes import MapRoute
+
+    routed = [queue for route in app.amqp.routes if isinstance(route, MapRoute) for queue in route.queues]
+    of_tasks = [task.queue for task in app.tasks.values() if getattr(task, "queue", None)]
+    return list(dict.fromkeys([*app.amqp.queues, *(getattr(queue, "name", queue) for queue in routed + of_tasks)]))
 
 
 def _refuse_unusable(url: str, flag: str) -> None:

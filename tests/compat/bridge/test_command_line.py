@@ -66,6 +66,28 @@ def test_the_account_for_people_and_as_json(
     assert redis_client.llen("queue:python") == 1
 
 
+def test_queues_that_only_routes_or_tasks_name_are_moved_too(
+    call: Any, redis_url: str, redis_client: redis.Redis, other_redis: RedisServer, tmp_path: Path
+) -> None:
+    """Celery makes such queues as it sends to them, so most projects declare none of them."""
+    (tmp_path / "moving.py").write_text(
+        _PROGRAM
+        + """
+app.conf.task_routes = [{"mails.*": "mails", "reports.*": {"queue": "slow"}, "else": {"priority": 3}}]
+app.task(name="urgent", queue="high")(print)
+"""
+    )
+    queues = ("celery", "mails", "slow", "high")
+    with other_redis.client() as source:
+        for queue in queues:
+            source.lpush(queue, message(queue))
+
+        done = call("--from", other_redis.url, "--to", redis_url, "--once", "--json")
+
+    assert json.loads(done.output)["moved"] == len(queues)
+    assert [redis_client.llen(f"queue:{queue}") for queue in queues] == [1] * len(queues)
+
+
 def test_a_total_of_a_queue_whose_name_is_not_utf_8_hides_no_other(
     call: Any, redis_url: str, redis_client: redis.Redis, other_redis: RedisServer
 ) -> None:

@@ -75,3 +75,15 @@ def test_python_reads_the_status_of_a_job_that_ruby_runs(start_ruby: StartRuby, 
 
     eventually(lambda: status_of(jid).status == "complete", WAIT_SECONDS)
     assert status_of(jid).message == "all rows"
+
+
+def test_a_ruby_job_with_a_status_is_queued_from_the_push_on(start_ruby: StartRuby, redis_client: redis.Redis) -> None:
+    """The gem goes on with the hash that Python's push has written."""
+    jid = sidekiq.ruby_job("RubyImport", queue="ruby", status=True).perform_async(200)
+    assert status_of(jid).status == "queued"
+
+    redis_client.rpush("gate", 1)
+    start_ruby(program="sidekiq_status.rb", queues=["ruby"])
+
+    eventually(lambda: status_of(jid).status == "complete", WAIT_SECONDS)
+    assert (status_of(jid).at, status_of(jid).message) == (200.0, "all rows")

@@ -12,6 +12,7 @@ _OF_REPLIES = {
     "sidekiq-py dead delete --before 30d",
     "READONLY": "This server is a replica. Give the URL of its primary, or try again when a failover is over.",
     "NOPERM": "docs/redis.md lists the rights that each program needs.",
+    "WRONGTYPE": "Something else has written this key. To find out which one it is: sidekiq-py doctor",
 }
 
 

@@ -167,7 +167,7 @@ def _action_command(made_of: type[JobSet], action: Action) -> click.Command:
             print_count(_count(job_set, choice), action.done, as_json=as_json)
             return
         if action.asks and not choice.jids:
-            ask(lambda: _question(action, job_set, choice), what=f"{action.name} of many jobs", unless=yes)
+            ask(lambda: _question(action, job_set, choice), what=f"{action.name} without ids", unless=yes)
         _act(job_set, choice, action, rate, as_json=as_json)
 
     return run

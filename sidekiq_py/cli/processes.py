@@ -142,7 +142,7 @@ def quiet(identities: tuple[str, ...], everything: bool, yes: bool, as_json: boo
     """
     wanted = _wanted("quiet", identities, everything)
     if everything and wanted:
-        ask(lambda: _question("Quiet", wanted), what="quiet of all processes", unless=yes)
+        ask(lambda: _question("Quiet", wanted), what="quiet --all", unless=yes)
     message = "{identity} will fetch no more jobs, within ten seconds."
     _send(wanted, Process.quiet, message, as_json=as_json)
 

@@ -268,6 +268,16 @@ def test_a_full_redis_comes_with_advice(run, new_redis_server):
     assert "make room" not in pushed.output
 
 
+def test_a_key_of_the_wrong_type_comes_with_advice(run, redis_client):
+    """The reply of Redis does not name the key; the doctor does."""
+    redis_client.set("queue:low", "x")
+
+    result = run("push", "HardWorker", "-q", "low")
+
+    assert result.exit_code == 1
+    assert "To find out which one it is: sidekiq-py doctor" in result.output
+
+
 def test_a_replica_comes_with_advice(run, new_redis_server):
     """Once: the error of a push has the advice already."""
     replica = new_redis_server(config={"replicaof": "127.0.0.1 1"})

@@ -19,6 +19,7 @@ from sidekiq_py.api import Overview, OverviewReader, Process, ProcessSet, Queue,
 from sidekiq_py.cli.top_view import Line, State, Style, screen, worst_first
 from sidekiq_py.clock import Wakeable
 from sidekiq_py.errors import SidekiqError
+from sidekiq_py.logs import counted
 
 _LOOK_MS = 100
 _ESCAPE = 27
@@ -145,7 +146,7 @@ class _Work:
 
     def report(self, done: int) -> None:
         """Show the progress."""
-        self.message = f"{done:,} retries processed. Press x to stop."
+        self.message = f"{counted(done, 'retry', 'retries')} processed. Press x to stop."
 
 
 class _Screen:
@@ -212,7 +213,7 @@ class _Screen:
         def retry() -> str:
             result = RetrySet().retry_all(self._work.report, stop=self._work.stopping.is_set)
             refused = f", {result.refused:,} could not be" if result.refused else ""
-            return f"{result.moved:,} retries enqueued{refused}."
+            return f"{counted(result.moved, 'retry', 'retries')} enqueued{refused}."
 
         self._question = (f"Retry all {overview.retries:,} retries now? y/n", retry)
 

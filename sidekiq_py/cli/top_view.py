@@ -10,6 +10,7 @@ from sidekiq_py.api.processes import is_silent
 from sidekiq_py.cli.output import cut, fit, plain, shortened, shown, span, table_line
 from sidekiq_py.cli.processes import state as process_state
 from sidekiq_py.cli.running import language
+from sidekiq_py.logs import counted
 from sidekiq_py.wire.json_writer import json_text
 
 Style = Literal["", "title", "heading", "selected", "warning", "dim"]
@@ -157,7 +158,7 @@ def _head(overview: Overview, width: int, *, is_live: bool) -> list[Line]:
     numbers = [
         f"{busy:,} of {overview.concurrency:,} busy",
         f"{overview.enqueued:,} enqueued",
-        f"{overview.retries:,} retries",
+        counted(overview.retries, "retry", "retries"),
         f"{overview.dead:,} dead",
         f"{overview.scheduled:,} scheduled",
         f"{in_flight:,} in flight",

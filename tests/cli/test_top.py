@@ -14,6 +14,7 @@ import termios
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -67,6 +68,7 @@ def test_a_wide_screen_shows_all_of_it(overview):
 
     assert re.search(r"12\.0/s processed  0\.0/s failed", text)
     assert "1 of 0 busy  7 enqueued  3 retries  0 dead" in text
+    assert "7 enqueued  1 retry  0 dead" in shown(screen(replace(overview, retries=1), State(), 160, 30))
     assert re.search(r"rails:1:aaaaaaaaaaaa +ruby +8\.1\.7 +1/0 .* default,mailers", text)
     assert re.search(r"app:2:bbbbbbbbbbbb +python", text)
     assert re.search(r"low +7 ", text)

@@ -205,7 +205,8 @@ class JobRun(TaskRun):
         given = self.payload.get("args") or []
         if len(args) != len(given) or not all(map(is_, args, given)):
             self._read_again(list(args))
-        task_log.log_received(self.plan.task, self.request)
+        if self.plan.logs_calls:
+            task_log.log_received(self.plan.task, self.request)
         events = self.definition.events
         if events is not None and events.is_on:
             events.received(self)

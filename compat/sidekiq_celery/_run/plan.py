@@ -33,6 +33,7 @@ class Plan:
         before_start, on_success, after_return: The hooks that the task defines, or None.
         stores: True if there is a result backend.
         cleans_up: Called after each run, in addition to the hooks.
+        logs_calls: False if the log does not say that the task was received and has succeeded.
     """
 
     def __init__(self, task: Any, hostname: str | None = None) -> None:
@@ -52,6 +53,7 @@ class Plan:
             for call in (_changed(task.backend, "process_cleanup"), _changed(self.app.loader, "on_process_cleanup"))
             if call is not None
         ]
+        self.logs_calls = True
 
 
 def _own_hook(task: Any, name: str) -> Any:

@@ -185,7 +185,8 @@ class TaskRun:
         task = self.plan.task
         if signals.task_success.receivers:
             signals.task_success.send(sender=task, result=retval, runtime=self.runtime)
-        task_log.log_success(task, self.request, retval, self.runtime)
+        if self.plan.logs_calls:
+            task_log.log_success(task, self.request, retval, self.runtime)
 
     def failed(self, error: BaseException) -> None:
         """

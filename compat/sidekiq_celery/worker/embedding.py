@@ -1,10 +1,13 @@
 """A worker in threads of a program that goes on beside it: it handles no signals and forks nothing."""
 
+import logging
 import signal
 import warnings
 from dataclasses import replace
 from typing import Any
 
+from sidekiq_celery._run import task_log
+from sidekiq_celery._run.definition import TaskDefinition
 from sidekiq_celery.concurrency import get_implementation
 from sidekiq_celery.exceptions import CeleryWarning
 from sidekiq_celery.worker import remote_control_host
@@ -25,6 +28,7 @@ class Embedding:
     def __init__(self, worker: Any) -> None:
         self._worker = worker
         self._registry = Registry()
+        self._logs_calls = True
         self.hooks = Hooks()
 
     def launch(self, config: Config) -> Launcher:
@@ -34,6 +38,9 @@ class Embedding:
             be_process_of_tasks(worker, hooks)
         self._registry.fall_back(self._of_a_later_task)
         launcher = make_launcher(worker, replace(config, embedded=True), registry=self._registry, hooks=hooks)
+        # As in Celery, where it is found out once: a test that raises the level later reads its own lines alone.
+        self._logs_calls = task_log.logger.isEnabledFor(logging.INFO)
+        self._tell_tasks()
         start_remote_control = remote_control_host.beside(worker, launcher, hooks)
         worker.state.running_jobs = lambda: [job.unit.raw for job in launcher.state.snapshot()]
         launcher.start()
@@ -43,6 +50,12 @@ class Embedding:
     def register_later_tasks(self) -> None:
         """Add tasks that were declared since the start. A payload that names such a task also triggers this."""
         register_tasks_of(self._worker, self._registry, Hooks())
+        self._tell_tasks()
+
+    def _tell_tasks(self) -> None:
+        for definition in self._registry:
+            if isinstance(definition, TaskDefinition):
+                definition.plan.logs_calls = self._logs_calls
 
     def _of_a_later_task(self, class_name: str) -> JobDefinition | None:
         if class_name not in self._worker.app.tasks:

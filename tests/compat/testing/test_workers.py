@@ -1,6 +1,7 @@
 """Test apps and test workers: real queues, in threads of this process."""
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -97,6 +98,40 @@ def test_a_task_that_is_declared_later_is_run_as_well(app):
         assert late.delay("hello").get(timeout=20) == "hello"
         worker.reload()
         assert late.delay("again").get(timeout=20) == "again"
+
+
+def test_a_log_level_that_a_test_sets_later_brings_no_lines_about_calls(app, caplog):
+    """As with Celery, a test that looks at its own lines with caplog meets only those of its tasks."""
+
+    @app.task
+    def speak():
+        logging.getLogger("shop").info("spoken")
+
+    caplog.set_level("ERROR")
+    with start_worker(app):
+        caplog.set_level("INFO")
+
+        @app.task
+        def speak_too():
+            logging.getLogger("shop").info("spoken too")
+
+        speak.delay().get(timeout=20)
+        speak_too.delay().get(timeout=20)
+
+    assert [record.getMessage() for record in caplog.records if record.threadName != "MainThread"] == [
+        "spoken",
+        "spoken too",
+    ]
+
+
+def test_a_worker_that_starts_at_info_logs_calls(app, caplog):
+    """A suite whose level is INFO finds in its log which tasks ran."""
+    caplog.set_level("INFO")
+
+    with start_worker(app, loglevel="INFO"):
+        multiply.delay(3, 4).get(timeout=20)
+
+    assert f"Task {multiply.name}" in caplog.text
 
 
 def test_a_name_and_signals_are_as_in_celery(app):

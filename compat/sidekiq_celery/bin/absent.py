@@ -35,23 +35,32 @@ class Commands(click.Group):
     """
     A command group that names an alternative for a missing command.
 
+    As programs remove commands of Celery and add their own (Indico does), the missing ones are among `commands` too.
+
     Packages add commands with entry points in the group `celery.commands`, as in Celery. They are only looked up for
     the help, and for a command that is not one of ours.
     """
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        for name in _INSTEAD:
+            self.add_command(_Absent(name))
+
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names of all commands."""
-        return sorted({*super().list_commands(ctx), *_added()})
+        """The names of all commands that can be run."""
+        own = (name for name, command in self.commands.items() if not isinstance(command, _Absent))
+        return sorted({*own, *_added()})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of that name; None if there is none."""
-        return super().get_command(ctx, cmd_name) or _added().get(cmd_name)
+        found = super().get_command(ctx, cmd_name)
+        return _added().get(cmd_name, found) if found is None or isinstance(found, _Absent) else found
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        instead = _INSTEAD.get(args[0]) if args else None
-        if instead is not None and self.get_command(ctx, args[0]) is None:
-            ctx.fail(f"there is no command {args[0]!r} here; {instead}")
-        return super().resolve_command(ctx, args)
+        name, command, rest = super().resolve_command(ctx, args)
+        if isinstance(command, _Absent):
+            ctx.fail(f"there is no command {command.name!r} here; {_INSTEAD[str(command.name)]}")
+        return name, command, rest
 
     def invoke(self, ctx: click.Context) -> Any:
         """
@@ -84,6 +93,10 @@ def _place_of_import(error: ModuleNotFoundError) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     asking = next((frame for frame in reversed(frames) if not frame.filename.startswith("<frozen ")), frames[-1])
     return f"{asking.filename}, line {asking.lineno}: {asking.line}"
+
+
+class _Absent(click.Command):
+    """A command of Celery that is not available here."""
 
 
 class _Added(click.Command):

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import click
 import pytest
 import redis
 from click.testing import CliRunner, Result
@@ -175,6 +176,23 @@ def test_without_a_command_it_helps() -> None:
 def test_commands_that_are_not_there_are_refused(call: Call) -> None:
     """By click's own words."""
     assert "No such command" in call("no-such-thing").output
+
+
+def test_a_program_may_replace_a_command_of_celery_that_is_not_there(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Indico deletes `shell` from Celery's command line, and adds a command of its own."""
+    monkeypatch.setattr(celery, "commands", dict(celery.commands))
+    assert "start python" in call("shell").output
+    assert "shell" not in CliRunner().invoke(celery, ["--help"]).output
+
+    del celery.commands["shell"]
+    celery.command("unlock")(lambda: click.echo("unlocked"))
+    celery.command("graph")(lambda: click.echo("a graph"))
+
+    assert "No such command" in call("shell").output
+    assert call("unlock").output == "unlocked\n"
+    assert call("graph").output == "a graph\n"
 
 
 @pytest.mark.parametrize("option", ["-A", "--app"])

@@ -63,12 +63,18 @@ def beat(pool: Pool, beat: Beat, *, dialect: Dialect) -> BeatReply:
     Send a heartbeat, in one round trip, which is timed. The first beat has none to publish yet and times another one.
     Ruby does that at each beat; an idle Redis would wake up once more for it.
 
+    A signal is read with the beat and removed in another round trip, so a beat whose reply is lost doesn't lose it.
+    Ruby pops it with the beat.
+
     Raises:
-        RedisError: As `Pool.run` does. The beat may have been written; a signal that was popped with it is then lost.
+        RedisError: As `Pool.run` does. The beat may have been written. A signal that was not removed comes again.
 
     Source: Sidekiq 6.4.1 and 8.1.7, launcher.rb, `❤`.
     """
-    return pool.run(lambda link: _beat(link, beat, dialect))
+    was_known, signal, rtt_us = pool.run(lambda link: _beat(link, beat, dialect))
+    if signal is not None:
+        pool.command("LREM", keys.signals(beat.identity), -1, signal)
+    return BeatReply(signal.decode(errors="replace") if signal else None, was_known, rtt_us)
 
 
 def clear(pool: Pool, identity: str, *, dialect: Dialect) -> None:
@@ -93,7 +99,8 @@ def rss_kb() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 
-def _beat(link: Link, beat: Beat, dialect: Dialect) -> BeatReply:
+def _beat(link: Link, beat: Beat, dialect: Dialect) -> tuple[bool, bytes | None, int]:
+    """Whether Redis knew the process, the oldest signal, and the microseconds of the round trip."""
     if dialect.has_rtt and not beat.rtt_us:
         beat = beat._replace(rtt_us=_timed(link, [("PING",)])[1])
     work = _work_commands(beat, dialect)
@@ -101,7 +108,7 @@ def _beat(link: Link, beat: Beat, dialect: Dialect) -> BeatReply:
     raise_first(replies)
     of_transaction(replies[len(work) - 1])
     _, existed, _, _, signal = of_transaction(replies[-1])
-    return BeatReply(signal.decode(errors="replace") if signal else None, bool(existed), rtt_us)
+    return bool(existed), signal, rtt_us
 
 
 def _timed(link: Link, commands: Sequence[Command]) -> tuple[list[Any], int]:
@@ -130,7 +137,7 @@ def _identity_commands(beat: Beat, dialect: Dialect) -> list[Command]:
         ("EXISTS", identity),
         ("HSET", identity, *_fields(beat, dialect)),
         ("EXPIRE", identity, BEAT_TTL_SECONDS),
-        ("RPOP", keys.signals(identity)),
+        ("LINDEX", keys.signals(identity), -1),
         ("EXEC",),
     ]
 

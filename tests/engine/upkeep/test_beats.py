@@ -5,9 +5,12 @@ import redis
 
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.redis_access.processes import beats
 from sidekiq_py.redis_access.processes.beats import Beat
 from sidekiq_py.wire.dialect import Dialect
+from tests.support.cutting_proxy import CuttingProxy, Where
+from tests.support.redis_server import RedisServer
 
 V6 = Dialect.pinned("6.4.1")
 V7 = Dialect.pinned("7.3.2")
@@ -97,6 +100,47 @@ def test_each_beat_brings_one_signal(pool: Pool, redis_client: redis.Redis) -> N
     signals = [beats.beat(pool, BEAT, dialect=V7).signal for _ in range(3)]
 
     assert signals == ["TSTP", "TERM", None]
+
+
+def test_a_signal_that_is_no_utf8_comes_once(pool: Pool, redis_client: redis.Redis) -> None:
+    """It is removed as the bytes that came."""
+    redis_client.lpush("host:1:abc-signals", b"\xff")
+
+    signals = [beats.beat(pool, BEAT, dialect=V7).signal for _ in range(2)]
+
+    assert signals == ["\ufffd", None]
+
+
+@pytest.mark.parametrize("where", ["before reply", "in reply"])
+def test_a_beat_whose_reply_is_lost_loses_no_signal(
+    where: Where, redis_server: RedisServer, redis_client: redis.Redis
+) -> None:
+    """Redis has executed the beat; the Quiet button was pressed just before the network broke."""
+    with CuttingProxy(redis_server.port) as proxy:
+        pool = Pool(RedisSettings(proxy.url))
+        redis_client.lpush("host:1:abc-signals", "TSTP")
+        proxy.cut(b"SADD", where)
+
+        signals = [beats.beat(pool, BEAT._replace(rtt_us=100), dialect=V7).signal for _ in range(2)]
+
+        pool.close()
+    assert (signals, proxy.cuts[where]) == (["TSTP", None], 1)
+
+
+@pytest.mark.parametrize("where", ["before reply", "in reply"])
+def test_a_signal_whose_removal_got_no_reply_comes_once(
+    where: Where, redis_server: RedisServer, redis_client: redis.Redis
+) -> None:
+    """A second TERM would end the jobs at once."""
+    with CuttingProxy(redis_server.port) as proxy:
+        pool = Pool(RedisSettings(proxy.url))
+        redis_client.lpush("host:1:abc-signals", "TERM")
+        proxy.cut(b"LREM", where)
+
+        signals = [beats.beat(pool, BEAT._replace(rtt_us=100), dialect=V7).signal for _ in range(2)]
+
+        pool.close()
+    assert (signals, proxy.cuts[where]) == (["TERM", None], 1)
 
 
 def test_a_beat_takes_two_round_trips_at_most(pool: Pool, redis_client: redis.Redis) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from sidekiq_celery import beat_state
-from sidekiq_celery.beat import SchedulingError
+from sidekiq_celery.beat import SchedulingError, beat_nodename
 from sidekiq_celery.bin.base import JSON_ARRAY, JSON_OBJECT, daemon_options, handle_preload_options, writing
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_celery.schedules import ParseException, crontab
@@ -37,6 +37,10 @@ _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL", "FATAL")
 def beat(context: click.Context, /, **options: Any) -> None:
     """Send periodic tasks. You can run any number of beats. With a command: show or change the schedule."""
     if context.invoked_subcommand is None:
+        try:
+            beat_nodename(options["hostname"])
+        except ValueError as error:
+            raise click.UsageError(str(error), context) from error
         running = context.obj.app.Beat(quiet=bool(getattr(context.obj, "quiet", False)), **options)
         try:
             with writing(options["pidfile"], options["logfile"]):

@@ -194,6 +194,7 @@ def test_a_list_without_tasks_says_so(app: Celery, call: Call) -> None:
         (("remove", "tick"), "settings"),
         (("pause", "tock"), "there are tick"),
         (("--detach",), "systemd"),
+        (("-n", "%z"), "Unknown format %z in"),
         (("-S", "no_such.module:Scheduler"), "which cannot be imported: No module named 'no_such'. Check the name"),
         (("-S", "json:Scheduler"), "beat_scheduler is 'json:Scheduler', which cannot be imported"),
         (("-S", "os:sep"), "beat_scheduler is 'os:sep', which is no class; name one"),

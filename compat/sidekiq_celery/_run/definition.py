@@ -211,7 +211,7 @@ class JobRun(TaskRun):
         if events is not None and events.is_on:
             events.received(self)
         expires = self.request.expires
-        if expires is not None and aware(self.plan.app, expires).timestamp() < time.time():
+        if expires is not None and aware(expires).timestamp() < time.time():
             self.revoke("expired", expired=True)
             if JOB_EXPIRED.handlers:
                 JOB_EXPIRED.emit({"payload": self.payload, "queue": str(self.payload.get("queue") or "")})

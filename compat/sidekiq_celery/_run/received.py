@@ -160,7 +160,7 @@ class Request:
 
     def _moment(self, value: Any) -> datetime | None:
         try:
-            return None if value is None else aware(self.app, value)
+            return None if value is None else aware(value)
         except (ValueError, TypeError) as error:
             raise InvalidTaskError(f"invalid ETA or expiry: {error}") from error
 

@@ -82,7 +82,7 @@ def item_of_message(app: App, name: str, message: TaskMessage, queue: str, task:
         # In the form that Ruby's Retries page understands.
         item["retry"] = True if task.max_retries is None else int(task.max_retries) or False
     if headers.get("eta"):
-        at = aware(app, headers["eta"]).timestamp()
+        at = aware(headers["eta"]).timestamp()
         if at > time.time():
             item["at"] = at
     return item

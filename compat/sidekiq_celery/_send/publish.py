@@ -64,7 +64,7 @@ def send_task(app: App, call: Call) -> Any:
     wanted = unique.asked_for(task, options, is_free=not is_in_workflow and pipeline_buffer.takes_locks())
     given = {key: value for key, value in options.items() if value is not None}
     queue, options = app.amqp.destinations.find(given, call.route_name or name, args, kwargs, task, call.router)
-    _warn_of_the_past(app, task_id, limits["expires"])
+    _warn_of_the_past(task_id, limits["expires"])
     parent = app.current_worker_task
     if parent is not None:
         position = position.below(parent.request)
@@ -229,11 +229,11 @@ def _own_options(task: Any) -> dict[str, Any]:
     return {} if get is None else {key: value for key, value in get().items() if value is not None}
 
 
-def _warn_of_the_past(app: App, task_id: str, expires: Any) -> None:
+def _warn_of_the_past(task_id: str, expires: Any) -> None:
     if expires is None:
         return
     is_moment = isinstance(expires, datetime | str)
-    seconds = aware(app, expires).timestamp() - time.time() if is_moment else float(expires)
+    seconds = aware(expires).timestamp() - time.time() if is_moment else float(expires)
     if seconds < 0:
         logger.warning("%s has an expiration date in the past (%ss ago); it will not run", task_id, -seconds)
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from sidekiq_celery.contract import App
 from sidekiq_celery.utils.nodenames import anon_nodename
 from sidekiq_celery.utils.serialization import safe_repr
-from sidekiq_celery.utils.time import add_seconds_to_datetime
+from sidekiq_celery.utils.time import add_seconds_to_datetime, maybe_make_aware
 from sidekiq_py.payloads import shown as shown_value
 
 _LEAST_SECONDS = -2147483648
@@ -153,10 +153,9 @@ def with_body_v1(message: TaskMessage, body: Mapping[str, Any]) -> TaskMessage:
     return message._replace(body=(body["args"], body["kwargs"], embedded))
 
 
-def aware(app: App, when: Any) -> datetime:
-    """A datetime, or an ISO 8601 string, as a datetime with a time zone; that of *app* if it has none."""
-    moment = datetime.fromisoformat(when) if isinstance(when, str) else when
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=app.timezone)
+def aware(when: Any) -> datetime:
+    """A datetime, or an ISO 8601 string, as a datetime with a time zone: UTC if it has none, as in Celery's workers."""
+    return maybe_make_aware(datetime.fromisoformat(when) if isinstance(when, str) else when)
 
 
 def _in_seconds(app: App, seconds: float, what: str, now: datetime | None, timezone: Any) -> datetime:

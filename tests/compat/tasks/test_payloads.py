@@ -99,6 +99,22 @@ def test_what_comes_later_waits_in_the_schedule(redis_client: redis.Redis, add: 
     assert [job["args"] for job in waiting(redis_client)] == [[2]]
 
 
+@pytest.mark.parametrize("enable_utc", [True, False])
+def test_a_time_without_a_zone_is_utc_whatever_the_settings_say(
+    app: Celery, redis_client: redis.Redis, add: Any, caplog: pytest.LogCaptureFixture, enable_utc: bool
+) -> None:
+    """As Celery's workers read it: `datetime.utcnow() + delay` is right in any time zone."""
+    app.conf.update(timezone="Asia/Tokyo", enable_utc=enable_utc)
+    eta = datetime.now(UTC) + timedelta(hours=1)
+
+    add.apply_async((1,), eta=eta.replace(tzinfo=None), expires=eta.replace(tzinfo=None))
+    add.apply_async((2,), eta=eta.replace(tzinfo=None).isoformat())
+
+    waiting_there = redis_client.zrange("schedule", 0, -1, withscores=True)
+    assert [score for _, score in waiting_there] == pytest.approx([eta.timestamp()] * 2, abs=0.001)
+    assert "in the past" not in caplog.text
+
+
 def test_every_option_goes_along(redis_client: redis.Redis, add: Any) -> None:
     """What the worker is to know stands in the object `celery`."""
     add.apply_async(

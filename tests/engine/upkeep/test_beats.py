@@ -112,35 +112,20 @@ def test_a_signal_that_is_no_utf8_comes_once(pool: Pool, redis_client: redis.Red
 
 
 @pytest.mark.parametrize("where", ["before reply", "in reply"])
-def test_a_beat_whose_reply_is_lost_loses_no_signal(
-    where: Where, redis_server: RedisServer, redis_client: redis.Redis
+@pytest.mark.parametrize(("command", "signal"), [(b"SADD", "TSTP"), (b"LREM", "TERM")])
+def test_a_signal_comes_once_if_a_reply_is_lost(
+    where: Where, command: bytes, signal: str, redis_server: RedisServer, redis_client: redis.Redis
 ) -> None:
-    """Redis has executed the beat; the Quiet button was pressed just before the network broke."""
+    """The reply to the beat or to the removal; Redis has executed them. A second TERM would end the jobs at once."""
     with CuttingProxy(redis_server.port) as proxy:
         pool = Pool(RedisSettings(proxy.url))
-        redis_client.lpush("host:1:abc-signals", "TSTP")
-        proxy.cut(b"SADD", where)
+        redis_client.lpush("host:1:abc-signals", signal)
+        proxy.cut(command, where)
 
         signals = [beats.beat(pool, BEAT._replace(rtt_us=100), dialect=V7).signal for _ in range(2)]
 
         pool.close()
-    assert (signals, proxy.cuts[where]) == (["TSTP", None], 1)
-
-
-@pytest.mark.parametrize("where", ["before reply", "in reply"])
-def test_a_signal_whose_removal_got_no_reply_comes_once(
-    where: Where, redis_server: RedisServer, redis_client: redis.Redis
-) -> None:
-    """A second TERM would end the jobs at once."""
-    with CuttingProxy(redis_server.port) as proxy:
-        pool = Pool(RedisSettings(proxy.url))
-        redis_client.lpush("host:1:abc-signals", "TERM")
-        proxy.cut(b"LREM", where)
-
-        signals = [beats.beat(pool, BEAT._replace(rtt_us=100), dialect=V7).signal for _ in range(2)]
-
-        pool.close()
-    assert (signals, proxy.cuts[where]) == (["TERM", None], 1)
+    assert (signals, proxy.cuts[where]) == ([signal, None], 1)
 
 
 def test_a_beat_takes_two_round_trips_at_most(pool: Pool, redis_client: redis.Redis) -> None:

@@ -69,7 +69,7 @@ class EagerRun(TaskRun):
 def apply(
     task: Any, call: Mapping[str, Any], throw: bool | None, options: dict[str, Any], build_tracer: BuildTracer
 ) -> "EagerResult[Any]":
-    """Run a task immediately in this process; see `Task.apply`. *call* has the fields of the request that it says."""
+    """Run a task immediately in this process; see `Task.apply`. *call* has the request's fields that it gives."""
     from sidekiq_celery.result import EagerResult
 
     app: App = task._get_app()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import sidekiq_py as sidekiq
+from sidekiq_py.errors import ConfigError
 from tests.support.redis_server import RedisServer
 from tests.support.sentinel import Sentinel
 
@@ -26,4 +27,28 @@ def test_both_clients_find_the_primary(
 
     stored = primary.client()
     assert [json.loads(raw)["jid"] for raw in reversed(stored.lrange(key, 0, -1))] == jids
+    stored.close()
+
+
+def test_options_in_the_url_are_for_the_connections_to_the_primary(
+    new_redis_server: Callable[..., RedisServer], tmp_path: Path
+) -> None:
+    """As with any other URL: those that redis-py knows count, and a misspelled one is refused by both clients."""
+    primary = new_redis_server()
+    stored = primary.client()
+    with Sentinel(primary, tmp_path) as sentinel:
+        sidekiq.configure(redis_url=f"{sentinel.url}?client_name=shop", sidekiq_version="6")
+        job = sidekiq.ruby_job("A")
+
+        job.perform_async(1)
+        names = [client["name"] for client in stored.client_list()]
+        asyncio.run(job.aperform_async(2))
+
+        assert "shop" in names
+        sidekiq.configure(redis_url=f"{sentinel.url}?client_nam=shop", sidekiq_version="6")
+        with pytest.raises(ConfigError, match=r"redis\+sentinel:// has no option client_nam\. Remove it"):
+            job.perform_async(3)
+        with pytest.raises(ConfigError, match=r"redis\+sentinel:// has no option client_nam\. Remove it"):
+            asyncio.run(job.aperform_async(4))
+    assert stored.llen("queue:default") == 2
     stored.close()

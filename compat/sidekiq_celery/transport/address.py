@@ -76,6 +76,6 @@ def redis_pool(settings: RedisSettings, **options: Any) -> redis.ConnectionPool:
     if "+sentinel://" not in settings.url:
         return redis.ConnectionPool.from_url(settings.url, **options)
     asked, service, own, is_secure = sentinels_of(settings)
-    primary = asked.master_for(service, redis.Redis, **({"ssl": True} if is_secure else {}), **own, **options)
+    primary = asked.master_for(service, redis.Redis, **{"ssl": is_secure, **own, **options})
     pool: redis.ConnectionPool = primary.connection_pool
     return pool

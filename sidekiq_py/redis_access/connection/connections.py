@@ -168,26 +168,29 @@ def sentinels_of(settings: RedisSettings) -> Sentinels:
     credentials = {
         key: unquote(value) for key, value in (("username", parts.username), ("password", parts.password)) if value
     }
-    secrecy = tls_options(settings.url)
+    of_primary = _query_options(settings.url)
+    secrecy = {name: value for name, value in of_primary.items() if name.startswith("ssl_")}
     seconds = settings.connect_timeout_seconds
     of_sentinels: dict[str, Any] = {
         # Without these, redis-py waits for one that hangs for a minute.
         **{"socket_timeout": seconds, "socket_connect_timeout": seconds, "retry": Retry(NoBackoff(), 0)},
         **{name: query[f"sentinel_{name}"] for name in ("username", "password") if f"sentinel_{name}" in query},
     }
+    is_secure = parts.scheme.startswith("rediss")
     if query.get("sentinel_ssl", "").lower() in ("true", "1", "yes"):
         of_sentinels |= {"ssl": True, **secrecy}
+        if not is_secure:
+            # A connection without TLS refuses them.
+            of_primary = {name: value for name, value in of_primary.items() if name not in secrecy}
     try:
         hosts = [_host_and_port(entry) for entry in parts.netloc.rpartition("@")[2].split(",")]
-        options: dict[str, Any] = {"db": int(db or 0), **credentials}
+        options: dict[str, Any] = {"db": int(db or 0), **credentials, **of_primary}
     except ValueError as error:
         raise ConfigError(f"redis_url is {redact(settings.url)!r}: {error}") from error
-    is_secure = parts.scheme.startswith("rediss")
     return Sentinels(
         Sentinel(hosts, socket_timeout=seconds, sentinel_kwargs=of_sentinels),
         service,
-        # A connection without TLS refuses them.
-        options if "ssl" in of_sentinels and not is_secure else {**options, **secrecy},
+        options,
         is_secure,
     )
 
@@ -279,13 +282,14 @@ class PrimaryFinder:
         return connection
 
 
-def tls_options(url: str) -> dict[str, Any]:
-    """The options that start with `ssl_` in a sentinel's URL, parsed as redis-py parses them in other URLs."""
+def _query_options(url: str) -> dict[str, Any]:
+    """The options for the primary in the query of a sentinel's URL, parsed as redis-py parses them in other URLs."""
     try:
         options: dict[str, Any] = dict(parse_url(f"rediss://primary/?{urlsplit(url).query}"))
     except ValueError as error:
         raise ConfigError(f"redis_url is {redact(url)!r}: {error}") from error
-    return {name: value for name, value in options.items() if name.startswith("ssl_")}
+    others = ("host", "connection_class", "max_connections")
+    return {name: value for name, value in options.items() if name not in others and not name.startswith("sentinel_")}
 
 
 def _host_and_port(entry: str) -> tuple[str, int]:

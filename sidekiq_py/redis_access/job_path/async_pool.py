@@ -20,7 +20,7 @@ from redis.backoff import NoBackoff
 
 from sidekiq_py.errors import ConfigError, RedisConnectionError, RedisError, RedisReplyError, ReplyLostError
 from sidekiq_py.redis_access.connection.adopted_pool import AWAITED, AdoptedPool
-from sidekiq_py.redis_access.connection.connections import fixed_options, timeouts, tls_options, wrong_option
+from sidekiq_py.redis_access.connection.connections import fixed_options, sentinels_of, timeouts, wrong_option
 from sidekiq_py.redis_access.connection.link import SUSPECT_IDLE_SECONDS, Command, readable
 from sidekiq_py.redis_access.connection.pool import Pool, check_links
 from sidekiq_py.redis_access.connection.replies import FAILOVER_CODES, not_connected, reply_error
@@ -296,8 +296,8 @@ class AsyncPool:
         """The options for the primary that the sentinels name. They are asked in a thread."""
         found: Any = await asyncio.to_thread(self._pool.new_link)
         connection = found._connection
-        options = {name: getattr(connection, name) for name in ("host", "port", "db", "username", "password")}
-        return AWAITED[type(connection)], {**options, **tls_options(self.settings.url)}
+        place = {"host": connection.host, "port": connection.port}
+        return AWAITED[type(connection)], {**place, **sentinels_of(self.settings).options}
 
 
 class _LoopLinks:

@@ -101,7 +101,7 @@ def test_a_sentinel_names_the_primary(new_redis_server: Callable[..., RedisServe
     """By its name among the options, as in kombu's own transport."""
     server = new_redis_server()
     with Sentinel(server, tmp_path) as sentinel:
-        url = f"sidekiq+sentinel://127.0.0.1:{sentinel.port}/0"
+        url = f"sidekiq+sentinel://127.0.0.1:{sentinel.port}/0?client_name=shop"
         round_trip(Connection(url, transport_options={"master_name": SERVICE}))
     with server.client() as client:
         assert client.sismember("queues", "somewhere")

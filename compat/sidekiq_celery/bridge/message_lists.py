@@ -41,11 +41,8 @@ class Side(NamedTuple):
 class MessageStore(Protocol):
     """One key, or pair of keys, with messages."""
 
-    def read(self, behind: int) -> Sequence[Found]:
-        """The next window, after skipping *behind* messages that stay; empty at the end."""
-
-    def begin(self) -> None:
-        """Begin a new scan."""
+    def read(self, behind: int) -> Sequence[Found | None]:
+        """The next window, after skipping *behind* that stay; None is one of another queue. Empty at the end."""
 
 
 class MessageList:
@@ -62,9 +59,6 @@ class MessageList:
         self._key = key
         self._queue = queue
         self._most_bytes = most_bytes
-
-    def begin(self) -> None:
-        """Do nothing: no state is kept between scans."""
 
     def read(self, behind: int) -> Sequence[Found]:
         """The next window, oldest message first."""
@@ -84,32 +78,7 @@ class MessageList:
         ]
 
 
-class _Sifted:
-    """A store in which other messages stand among those of the given queues; a scan passes over them."""
-
-    def __init__(self, queues: Sequence[str]) -> None:
-        self._queues = frozenset(queues)
-        self._passed_over = 0
-
-    def begin(self) -> None:
-        """Begin a new scan; messages of other queues are checked again."""
-        self._passed_over = 0
-
-    def read(self, behind: int) -> Sequence[Found]:
-        """The next window, in the order in which messages were taken or jobs are due."""
-        while entries := self._entries(behind + self._passed_over):
-            found = [entry for entry in entries if entry is not None]
-            self._passed_over += len(entries) - len(found)
-            if found:
-                return found
-        return []
-
-    def _entries(self, start: int) -> Sequence[Found | None]:
-        """The entries from position *start*; None for one of another queue. Empty at the end."""
-        raise NotImplementedError
-
-
-class Unacked(_Sifted):
+class Unacked:
     """
     The messages of the given queues that Celery's workers have taken and not acknowledged.
 
@@ -118,16 +87,17 @@ class Unacked(_Sifted):
     """
 
     def __init__(self, side: Side, layout: CeleryLayout, queues: Sequence[str], after_seconds: float) -> None:
-        super().__init__(queues)
         self._side = side
         self._layout = layout
+        self._queues = frozenset(queues)
         self._after_seconds = after_seconds
 
-    def _entries(self, start: int) -> Sequence[Found | None]:
+    def read(self, behind: int) -> Sequence[Found | None]:
+        """The next window, in the order in which the messages were taken."""
         hash_key, index = self._side.key(self._layout.unacked), self._side.key(self._layout.unacked_index)
         tags = self._side.pool.command(
             *("ZRANGEBYSCORE", index, "-inf", time.time() - self._after_seconds),
-            *("LIMIT", start, WINDOW_MESSAGES),
+            *("LIMIT", behind, WINDOW_MESSAGES),
         )
         records = self._side.pool.command("HMGET", hash_key, *tags) if tags else []
         return [self._found(hash_key, index, *one) for one in zip(tags, records, strict=True)]
@@ -150,7 +120,7 @@ class Unacked(_Sifted):
         return self._layout.bound_queue(sorted(members), routing_key)
 
 
-class JobSet(_Sifted):
+class JobSet:
     """
     The jobs of the given queues in Sidekiq's set `schedule` or `retry`.
 
@@ -159,13 +129,14 @@ class JobSet(_Sifted):
     """
 
     def __init__(self, side: Side, name: str, queues: Sequence[str], queue_of: Callable[[str], str]) -> None:
-        super().__init__(queues)
         self._pool = side.pool
         self._key = side.key(name)
+        self._queues = frozenset(queues)
         self._queue_of = queue_of
 
-    def _entries(self, start: int) -> Sequence[Found | None]:
-        reply = self._pool.command("ZRANGE", self._key, start, start + WINDOW_MESSAGES - 1, "WITHSCORES")
+    def read(self, behind: int) -> Sequence[Found | None]:
+        """The next window, in the order in which the jobs are due."""
+        reply = self._pool.command("ZRANGE", self._key, behind, behind + WINDOW_MESSAGES - 1, "WITHSCORES")
         return [self._found(*one) for one in zip(reply[::2], reply[1::2], strict=True)]
 
     def _found(self, member: bytes, score: bytes) -> Found | None:

@@ -86,7 +86,6 @@ class RedisRoute:
 
     def _empty(self, store: MessageStore, ledger: Ledger, is_stopping: Callable[[], bool]) -> None:
         behind, lost = 0, 0
-        store.begin()
         while not is_stopping() and lost < _MOST_LOST_WINDOWS:
             window = store.read(behind)
             if not window:
@@ -96,11 +95,14 @@ class RedisRoute:
             behind += stays
             lost = 0 if stays or ledger.count_moved > before else lost + 1
 
-    def _handle(self, window: Sequence[Found], ledger: Ledger) -> int:
-        """Move what can be moved. Returns how many messages stay."""
+    def _handle(self, window: Sequence[Found | None], ledger: Ledger) -> int:
+        """Move what can be moved. Returns how many messages stay, those of other queues included."""
         items: list[Item] = []
         stays = 0
         for found in window:
+            if found is None:
+                stays += 1
+                continue
             fate = found.left or self._judge(found)
             if isinstance(fate, Left):
                 ledger.leave(found.queue, fate.reason)

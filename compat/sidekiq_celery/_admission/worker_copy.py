@@ -49,15 +49,13 @@ class WorkerNotices:
         self._stamps: dict[str, float] = {}
         self.received = Notices(self._read)
 
-    def gate(self, request: "Context") -> str | None:
-        """The reason why a task must not run. Returns None if it may."""
-        if self.received.may_be_revoked(request.id) and self._is_revoked(request.id):
-            return "revoked"
-        if self._stamps and request.stamps and revokes.matches(request.stamps, self._stamps, time.time()):
-            return "revoked"
-        return None
+    def is_revoked(self, request: "Context") -> bool:
+        """True if a task must not run."""
+        if self.received.may_be_revoked(request.id) and self._is_id_revoked(request.id):
+            return True
+        return bool(self._stamps and request.stamps and revokes.matches(request.stamps, self._stamps, time.time()))
 
-    def _is_revoked(self, task_id: str) -> bool:
+    def _is_id_revoked(self, task_id: str) -> bool:
         try:
             return revoked.is_revoked(client_of(self._app).pool, task_id, time.time())
         except RedisError:

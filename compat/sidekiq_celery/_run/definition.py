@@ -46,13 +46,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("celery.app.trace")
 
 
-Gate = Callable[[Context], str | None]
-"""
-Called with a task's request before the task starts; it may block. If it returns None, the task runs. If it returns a
-string, the task is revoked for that reason.
-"""
-
-
 class JobRun(TaskRun):
     """The run of a task for a job's payload."""
 
@@ -216,11 +209,9 @@ class JobRun(TaskRun):
             if JOB_EXPIRED.handlers:
                 JOB_EXPIRED.emit({"payload": self.payload, "queue": str(self.payload.get("queue") or "")})
             return False
-        gate = self.definition.gate
-        reason = None if gate is None else gate(self.request)
-        if reason is not None:
+        if self.definition.is_revoked(self.request):
             self.effects.append(keep_less_long(self.task_id))
-            self.revoke(reason)
+            self.revoke("revoked")
             return False
         if self.is_unknown:
             return True
@@ -247,14 +238,15 @@ class TaskDefinition(JobDefinition):
     Args:
         task: The task, created and bound to its app.
         traced: The result of `celery.app.trace.build_tracer`, or of a replacement for it.
+        is_revoked: Asked with a call's request before the task starts; it may block.
         has_hard_limits: True if each of the worker's processes runs one task at a time and can be killed.
         events: Sends events about its runs to monitors.
         consumer: The sender of the signals for received jobs, in a Celery-style worker.
     """
 
     __slots__ = (
-        *("_limited", "app", "consumer", "events", "failed_tasks", "gate", "has_hard_limits", "plan"),
-        *("priority_steps", "task", "tracer"),
+        *("_limited", "app", "consumer", "events", "failed_tasks", "has_hard_limits", "is_revoked"),
+        *("plan", "priority_steps", "task", "tracer"),
     )
 
     def __init__(
@@ -263,10 +255,10 @@ class TaskDefinition(JobDefinition):
         failed_tasks: FailedTasks,
         traced: Traced,
         *,
-        has_hard_limits: bool = False,
-        gate: Gate | None = None,
-        events: "TaskEvents | None" = None,
-        consumer: Any = None,
+        is_revoked: Callable[[Context], bool],
+        has_hard_limits: bool,
+        events: "TaskEvents | None",
+        consumer: Any,
     ) -> None:
         self.task = task
         self.consumer = consumer
@@ -275,7 +267,7 @@ class TaskDefinition(JobDefinition):
         self.plan.broker = client_of(task.app).pool.settings
         super().__init__(task.name, {}, task, origin=f"{type(task).__qualname__}", is_async=self.plan.is_async)
         self.failed_tasks = failed_tasks
-        self.gate = gate
+        self.is_revoked = is_revoked
         self.events = events
         self.has_hard_limits = has_hard_limits
         self.priority_steps = steps(self.app)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery._admission.rate_limits import RateLimits
 from sidekiq_celery._admission.worker_copy import WorkerNotices
-from sidekiq_celery._run.definition import Gate, JobRun, TaskDefinition
+from sidekiq_celery._run.definition import JobRun, TaskDefinition
 from sidekiq_celery._run.failed_tasks import FailedTasks
 from sidekiq_celery._run.too_large import refusal_of
 from sidekiq_celery._run.tracer import made_by
@@ -38,7 +38,6 @@ def register_tasks(
     hooks: Hooks = program_hooks,
     hostname: str | None = None,
     has_hard_limits: bool = False,
-    gate: Gate | None = None,
     events: "TaskEvents | None" = None,
     claims_all: bool = False,
     consumer: Any = None,
@@ -52,7 +51,6 @@ def register_tasks(
         hostname: The worker's name, for `request.hostname`.
         has_hard_limits: True if the worker runs one task per process. Otherwise `time_limit` has no effect, and one
             warning says so.
-        gate: Asked before each task; by default it checks for revokes.
         events: Where runs are reported to monitors.
         consumer: The sender of the signals about a received job.
         claims_all: True if the worker belongs to this app alone: a job without a declared class is then an unknown
@@ -71,8 +69,8 @@ def register_tasks(
             task,
             failed_tasks,
             made_by(trace.build_tracer, task, hostname),
+            is_revoked=notices.is_revoked,
             has_hard_limits=has_hard_limits,
-            gate=gate or notices.gate,
             events=events,
             consumer=consumer,
         )

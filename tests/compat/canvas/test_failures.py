@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import redis
 from sidekiq_celery import Celery, chain, chord, group
+from sidekiq_celery._admission import revokes
 from sidekiq_celery.exceptions import ChordError, TaskRevokedError
 
 from tests.compat.tasks.worker import TaskWorker
@@ -208,7 +209,8 @@ def test_a_workflow_may_be_an_errback(
 
 def test_a_revoked_part_fails_the_chord(app: Celery, tasks: SimpleNamespace, worker: TaskWorker) -> None:
     """It will never come, so the body does not wait for it."""
-    worker.start(gate=lambda request: "revoked" if request.id == "part" else None)
+    revokes.revoke(app, "part")
+    worker.start()
     result = chord([tasks.same.s(1), tasks.same.s(2).set(task_id="part")], tasks.total.s()).apply_async()
 
     error = failure(result)
@@ -218,7 +220,8 @@ def test_a_revoked_part_fails_the_chord(app: Celery, tasks: SimpleNamespace, wor
 
 def test_who_waits_behind_a_revoked_step_is_told(app: Celery, tasks: SimpleNamespace, worker: TaskWorker) -> None:
     """Celery lets them wait for ever."""
-    worker.start(gate=lambda request: "revoked" if request.id == "step" else None)
+    revokes.revoke(app, "step")
+    worker.start()
     result = chain(tasks.same.s(1).set(task_id="step"), tasks.add.s(1)).apply_async()
 
     with pytest.raises(TaskRevokedError):

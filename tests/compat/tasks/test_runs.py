@@ -550,19 +550,6 @@ def test_an_expired_task_is_revoked(app: Celery, worker: TaskWorker, redis_clien
     assert (ran, told) == ([], [True])
 
 
-def test_a_gate_keeps_a_task_from_running(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:
-    """As remote control does with what was revoked."""
-
-    @app.task(name="proj.gated")
-    def gated() -> None:
-        pass
-
-    worker.start(gate=lambda request: "revoked" if request.id == "bad" else None)
-    ids = [gated.apply_async(task_id=one).id for one in ("bad", "good")]
-
-    eventually(lambda: [state_of(redis_client, one) for one in ids] == ["REVOKED", "SUCCESS"])
-
-
 def test_a_soft_time_limit_raises_celerys_error(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:
     """In the task, which may clean up; by the task's limit, or the call's."""
 

@@ -28,12 +28,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("celery.worker.control")
 
 
-class Commander(Protocol):
-    """What message functions use of the remote control that they run in."""
-
-    counts_of_the_gone: Counter[str]
-
-
 class Recipient(NamedTuple):
     """
     The place where a message arrived.
@@ -42,13 +36,14 @@ class Recipient(NamedTuple):
         worker: The `WorkController`, or this process's copy of it.
         launcher: The process's launcher if it runs tasks (a child, or a worker's single process); else None.
         supervisor: Set in the parent of prefork children, which must neither wait nor connect to Redis; else None.
-        remote_control: Set in the process that runs remote control; else None.
+        counts_of_the_gone: In the process that runs remote control, how often each task was tried in children that have
+            exited; else None.
     """
 
     worker: Any
     launcher: "Launcher | None" = None
     supervisor: "Supervisor | None" = None
-    remote_control: Commander | None = None
+    counts_of_the_gone: Counter[str] | None = None
 
 
 class Answer(NamedTuple):

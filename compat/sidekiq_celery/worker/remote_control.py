@@ -86,7 +86,7 @@ class RemoteControl(Node):
     @property
     def recipient(self) -> Recipient:
         """This process, as a recipient of messages."""
-        return Recipient(self.worker, remote_control=self)
+        return Recipient(self.worker, counts_of_the_gone=self.counts_of_the_gone)
 
     # ---- the rest of the worker
 

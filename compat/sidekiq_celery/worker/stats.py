@@ -135,5 +135,5 @@ def counts(recipient: Recipient) -> dict[str, int]:
 @on_message("gone")
 def note_gone(recipient: Recipient, counts: dict[str, int]) -> None:
     """Add up, in remote control's process, the counts that a child reports when it exits."""
-    if recipient.remote_control is not None:
-        recipient.remote_control.counts_of_the_gone.update(counts)
+    if recipient.counts_of_the_gone is not None:
+        recipient.counts_of_the_gone.update(counts)

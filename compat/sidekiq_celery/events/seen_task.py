@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from functools import cached_property
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 from weakref import WeakSet
 
 from sidekiq_celery import states
@@ -20,21 +20,13 @@ TASK_EVENT_TO_STATE = {
 }
 
 
-class ClusterState(Protocol):
-    """What a task needs from the state that holds it."""
-
-    @property
-    def tasks(self) -> Any:
-        """Tasks by id."""
-
-
 class Task:
     """
     A task as its events describe it. Attributes that no event has reported are None.
 
     Args:
         uuid: The task's id.
-        cluster_state: Where its parent, root and children are looked up.
+        cluster_state: The `State` in which its parent, root and children are looked up.
         children: The ids of its children.
         kwargs: Attributes.
     """
@@ -64,7 +56,7 @@ class Task:
     def __init__(
         self,
         uuid: Any = None,
-        cluster_state: ClusterState | None = None,
+        cluster_state: Any = None,
         children: Iterable[str] | None = None,
         **kwargs: Any,
     ) -> None:

@@ -15,7 +15,7 @@ from sidekiq_celery._send import unique
 from sidekiq_celery._wire.chord_part import NUMBER, is_part
 from sidekiq_celery._wire.json_values import from_plain
 from sidekiq_celery._wire.message import shown
-from sidekiq_celery._wire.payload import UNIQUE
+from sidekiq_celery._wire.payload import OF_THE_RUN, UNIQUE
 from sidekiq_celery.exceptions import InvalidTaskError
 
 TaskHeaders = Mapping[str, Any]
@@ -155,9 +155,6 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "chord": (_is_chord, "a signature, or the part of a chord"),
     "unique": (_is_lock, "a lock"),
     **dict.fromkeys(("id", "task", "args", "kwargs", "called_directly", "is_eager", "hostname", "utc"), _ELSEWHERE),
-    **dict.fromkeys(
-        ("time_limit", "soft_time_limit", "_children", "_next_step", "_own_max_retries", "_protected", "_question"),
-        _ELSEWHERE,
-    ),
+    **dict.fromkeys(("time_limit", "soft_time_limit", *OF_THE_RUN), _ELSEWHERE),
 }
 _CHECKS = {name: check for name, (check, _) in _KINDS.items()}

@@ -44,7 +44,7 @@ _OWN_HEADERS = _ELSEWHERE | set(_SAME_NAME)
 # Keys of the body or the job, not of the request.
 _OF_THE_BODY = frozenset({"kw", "body", "content_type", "content_encoding", "compression", EMBEDS, SLOT, UNIQUE})
 # Fields of the request that a caller cannot set.
-_OF_THE_RUN = frozenset({"_children", "_next_step", "_own_max_retries", "_protected", "_question"})
+OF_THE_RUN = frozenset({"_children", "_next_step", "_own_max_retries", "_protected", "_question"})
 _NO_FIELDS = _OF_THE_BODY | {"flow", "priority"}
 _OF_PROPERTIES = frozenset({"reply_to", "correlation_id", "priority"})
 
@@ -272,7 +272,7 @@ def _with_task_headers(fields: dict[str, Any], task_headers: Mapping[str, Any]) 
         own = fields.pop("headers")
         if own:
             # As in Celery, they become fields of the request, but they never replace the request's own fields.
-            fields = {**{name: own[name] for name in own if name not in _OF_THE_RUN}, **fields}
+            fields = {**{name: own[name] for name in own if name not in OF_THE_RUN}, **fields}
             fields.setdefault("headers", own)
     if task_headers.get("flow"):
         # The steps are read from Redis when they are needed.

@@ -195,9 +195,9 @@ def _result(backend: RedisBackend, task_id: str, text: bytes) -> StoredResult:
     )
 
 
-def _decoded(backend: RedisBackend, text: bytes | None) -> Any:
+def _decoded(backend: RedisBackend, text: bytes) -> Any:
     """The decoded data, or the reason why it cannot be read."""
-    if text is not None and backend.serializer == "json" and text.startswith(b"{"):
+    if backend.serializer == "json" and text.startswith(b"{"):
         apart = loads_apart(text)
         if apart is not None:
             return apart

@@ -160,8 +160,6 @@ class Claims:
 
     def read(self, claim_ids: Sequence[str]) -> list[tuple[str, Found]]:
         """The claims that still exist."""
-        if not claim_ids:
-            return []
         records = self._source.pool.command("HMGET", self._key, *claim_ids)
         read = ((claim_id, _read(record or b"")) for claim_id, record in zip(claim_ids, records, strict=True))
         return [(claim_id, found) for claim_id, found in read if found is not None]

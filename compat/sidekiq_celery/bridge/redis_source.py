@@ -38,6 +38,9 @@ class Finisher(Protocol):
             claims: Makes or reads the claims. It is called once this bridge is prepared to notice that it was stalled.
         """
 
+    def close(self) -> None:
+        """Close its connections; it opens them again when it needs them."""
+
 
 class RedisRoute:
     """
@@ -82,7 +85,9 @@ class RedisRoute:
         return is_more or (ledger.count_moved > before and not self._is_dry)
 
     def close(self) -> None:
-        """Do nothing: the pools keep their connections."""
+        """Close what the finisher has opened; the pools keep their connections."""
+        if self._finisher is not None:
+            self._finisher.close()
 
     def _empty(self, store: MessageStore, ledger: Ledger, is_stopping: Callable[[], bool]) -> None:
         behind, lost = 0, 0

@@ -102,7 +102,6 @@ class Bridge:
         self._is_stopping = False
         self._route: Route | None = None
         self._celery: Side | None = None
-        self._closers: list[Callable[[], None]] = []
 
     def stop(self) -> None:
         """Stop after the current batch. Can be called from a signal handler."""
@@ -179,9 +178,6 @@ class Bridge:
         if self._route is not None:
             self._route.close()
             self._route = None
-        for close in self._closers:
-            close()
-        self._closers.clear()
 
     # ---- the two ends
 
@@ -216,7 +212,6 @@ class Bridge:
 
         plan, source = self._plan, self._sidekiq_side()
         publishing = Publishing(self._app, self._connect, Claims(plan.direction, source))
-        self._closers.append(publishing.close)
         return self._route_by(self._sidekiq_stores(source), self._backward(), publishing.carry, publishing)
 
     def _route_by(

@@ -191,6 +191,9 @@ class AcrossServers:
         read_at = moves.server_seconds(self._target.pool)
         self.write(claims(), ledger, read_at)
 
+    def close(self) -> None:
+        """Do nothing: the pools keep their connections."""
+
     def write(self, claims: Sequence[Claim], ledger: Ledger, read_at: int) -> None:
         """
         Do so.

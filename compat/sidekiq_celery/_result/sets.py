@@ -65,7 +65,8 @@ class ResultSet(ResultBase):
 
     def update(self, results: Any) -> None:
         """Add the results that the set does not contain yet."""
-        self.results.extend([result for result in results if result not in self.results])
+        for result in results:
+            self.add(result)
 
     def clear(self) -> None:
         """Remove all results; the list object stays the same."""

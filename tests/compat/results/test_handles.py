@@ -199,7 +199,7 @@ def test_a_set_is_a_list_of_results(app: Celery) -> None:
     results = app.ResultSet([one])
 
     results.add(one)
-    results.update([one, other])
+    results.update([one, other, other])
     results.discard("c")
     with pytest.raises(KeyError):
         results.remove("c")

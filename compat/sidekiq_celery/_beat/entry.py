@@ -45,6 +45,9 @@ class ScheduleEntry:
         schedule: A schedule, seconds or a timedelta.
         args, kwargs, options: As for `apply_async`.
         relative: True to round the runs of an interval to its unit.
+
+    Raises:
+        TypeError: *schedule* is no schedule, or *args* no list.
     """
 
     # Subclasses that read databases set these without calling `__init__`.
@@ -71,6 +74,8 @@ class ScheduleEntry:
         relative: bool = False,
         app: Any = None,
     ) -> None:
+        if args and not isinstance(args, Iterable):
+            raise TypeError(f"args is {args!r}; give a list or tuple, such as ({args!r},)")
         self.app = app
         self.name = name
         self.task = task

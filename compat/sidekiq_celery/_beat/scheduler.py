@@ -19,6 +19,7 @@ from kombu.common import ignore_errors
 from kombu.utils.functional import maybe_evaluate
 
 from sidekiq_celery._beat.entry import ScheduleEntry, evaluated_args, evaluated_kwargs
+from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_celery.schedules import crontab
 from sidekiq_celery.utils.functional import is_numeric_value
 from sidekiq_celery.utils.time import humanize_seconds, maybe_make_aware
@@ -141,7 +142,16 @@ class Scheduler:
         if isinstance(entry, self.Entry):
             entry.app = self.app
             return entry
-        return self.Entry(**{**dict(entry), "name": name, "app": self.app})
+        return self._entry(name, entry)
+
+    def _entry(self, name: str, fields: Any) -> Any:
+        try:
+            return self.Entry(**{**dict(fields), "name": name, "app": self.app})
+        except (TypeError, ValueError) as error:
+            raise ImproperlyConfigured(
+                f"beat_schedule[{name!r}] cannot be read: {error}. An entry is a dict with task, schedule and, if "
+                "wanted, args, kwargs, options and relative"
+            ) from error
 
     def merge_inplace(self, b: Mapping[str, Any]) -> None:
         """Replace the schedule with that of *b*; existing entries keep the time of their last run."""
@@ -149,7 +159,7 @@ class Scheduler:
         for name in set(schedule) - set(b):
             schedule.pop(name, None)
         for name, fields in b.items():
-            entry = self.Entry(**{**dict(fields), "name": name, "app": self.app})
+            entry = self._entry(name, fields)
             known = schedule.get(name)
             if known:
                 known.update(entry)

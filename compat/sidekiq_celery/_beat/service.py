@@ -70,7 +70,8 @@ class Service:
         Run the scheduler; returns when it is stopped.
 
         Raises:
-            SystemExit: Redis refuses the user, or something that the scheduler needs; it is logged.
+            SystemExit: Redis refuses the user, or something that the scheduler needs, or an entry of `beat_schedule`
+                cannot be read; it is logged.
         """
         try:
             self._run(embedded_process)
@@ -82,7 +83,7 @@ class Service:
         logger.info("beat: Starting...")
         try:
             self.effective_max_interval = max_interval = self.scheduler.max_interval
-        except RedisError as error:
+        except (ImproperlyConfigured, RedisError) as error:
             # A traceback would say no more.
             logger.critical("beat cannot start: %s", error)
             raise SystemExit(1) from error

@@ -150,10 +150,18 @@ class schedule(BaseSchedule):
 
 
 def maybe_schedule(s: Any, relative: bool = False, app: App | None = None) -> Any:
-    """Convert seconds or a timedelta to a schedule. A schedule is bound to *app* and returned; None stays None."""
+    """
+    Convert seconds or a timedelta to a schedule. A schedule is bound to *app* and returned; None stays None.
+
+    Raises:
+        TypeError: *s* is none of these.
+    """
     if s is None:
         return None
     if isinstance(s, int | float | timedelta):
         return schedule(s, relative, app=app)
-    s.app = app
+    try:
+        s.app = app
+    except AttributeError:
+        raise TypeError(f"schedule is {s!r}; give seconds, a timedelta or a schedule such as crontab(0, 4)") from None
     return s

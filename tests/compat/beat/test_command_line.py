@@ -319,14 +319,18 @@ beat(["--pidfile", "beat.pid"], obj=SimpleNamespace(app=app))
     assert not (tmp_path / "beat.pid").exists()
 
 
-def test_an_entry_that_cannot_be_used_ends_beat_with_one_traceback(redis_server: RedisServer, tmp_path: Path) -> None:
+def test_a_scheduler_that_fails_ends_beat_with_one_traceback(redis_server: RedisServer, tmp_path: Path) -> None:
     """Not with a line for each piece of another one."""
     program = f"""
 from types import SimpleNamespace
 from sidekiq_celery import Celery
+from sidekiq_celery.beat import Scheduler
 from sidekiq_celery.bin.beat import beat
+class Broken(Scheduler):
+    def setup_schedule(self):
+        raise LookupError("no table of entries")
 app = Celery("proj", broker={redis_server.socket_url!r}, fixups=[])
-app.conf.beat_schedule = {{"tick": {{"tsk": "proj.tick", "schedule": 5}}}}
+app.conf.beat_scheduler = Broken
 beat([], obj=SimpleNamespace(app=app))
 """
     environment = {**os.environ, "PYTHONPATH": f"{REPOSITORY}:{REPOSITORY / 'compat'}"}
@@ -336,7 +340,7 @@ beat([], obj=SimpleNamespace(app=app))
     )
 
     assert ran.returncode == 1
-    assert "unexpected keyword argument 'tsk'" in ran.stderr.splitlines()[-1]
+    assert "no table of entries" in ran.stderr.splitlines()[-1]
     assert ran.stderr.count("Traceback") == 1
     assert ran.stderr.count("MainProcess") == 1
 

@@ -208,6 +208,34 @@ def test_starting_beat_sends_its_signal(app: Celery) -> None:
     assert seen == [service]
 
 
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"task": "proj.tick", "schedule": "x"}, "schedule is 'x'; give seconds, a timedelta or a schedule"),
+        ({"task": "proj.tick", "schedule": 10, "args": (1)}, "args is 1; give a list or tuple, such as (1,)"),
+        (
+            {"task": "proj.tick", "schedule": 10, "queue": "q"},
+            "unexpected keyword argument 'queue'. An entry is a dict",
+        ),
+        ("proj.tick", "An entry is a dict with task, schedule and"),
+    ],
+    ids=["no schedule", "no list", "an unknown key", "no dict"],
+)
+def test_a_beat_with_an_entry_that_cannot_be_read_names_it(
+    app: Celery, caplog: pytest.LogCaptureFixture, entry: Any, message: str
+) -> None:
+    """In a line; a traceback said `'str' object has no attribute 'app'`, and not in which of many entries."""
+    app.conf.beat_schedule = {"good": TICK, "bad": entry}
+
+    with pytest.raises(SystemExit):
+        Service(app).start()
+
+    [record] = [record for record in caplog.records if record.levelname == "CRITICAL"]
+    assert record.message.startswith("beat cannot start: beat_schedule['bad'] cannot be read: ")
+    assert message in record.message
+    assert record.exc_info is None
+
+
 def test_who_stops_a_beat_that_could_not_start_does_not_wait_for_it(app: Celery) -> None:
     """A worker with -B did so at its end, for ever."""
 

@@ -233,7 +233,10 @@ def _warn_of_the_past(task_id: str, expires: Any) -> None:
     if expires is None:
         return
     is_moment = isinstance(expires, datetime | str)
-    seconds = aware(expires).timestamp() - time.time() if is_moment else float(expires)
+    try:
+        seconds = aware(expires).timestamp() - time.time() if is_moment else float(expires)
+    except TypeError:
+        raise TypeError(f"expires is {expires!r}; give a number of seconds or a datetime") from None
     if seconds < 0:
         logger.warning("%s has an expiration date in the past (%ss ago); it will not run", task_id, -seconds)
 

@@ -115,6 +115,17 @@ def test_a_time_without_a_zone_is_utc_whatever_the_settings_say(
     assert "in the past" not in caplog.text
 
 
+@pytest.mark.parametrize("expires", [timedelta(minutes=5), [60]], ids=["a timedelta", "a list"])
+def test_an_expires_that_is_neither_seconds_nor_a_time_is_refused(
+    redis_client: redis.Redis, add: Any, expires: Any
+) -> None:
+    """With its name and what to give, as for a countdown; `float() argument must be a string` named neither."""
+    with pytest.raises(TypeError, match=r"^expires is .*; give a number of seconds or a datetime"):
+        add.apply_async((1,), expires=expires)
+
+    assert waiting(redis_client) == []
+
+
 def test_every_option_goes_along(redis_client: redis.Redis, add: Any) -> None:
     """What the worker is to know stands in the object `celery`."""
     add.apply_async(

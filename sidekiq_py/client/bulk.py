@@ -96,9 +96,10 @@ def order_of_item_bulk(item: Mapping[str, Any], *, batch_size: int | None, sprea
     Raises:
         PayloadError: The item is not a mapping, or has keys that exclude each other.
     """
-    at = item.get("at") if isinstance(item, Mapping) else None
-    fields, definition, options = order_of_item(item if at is None else {k: v for k, v in item.items() if k != "at"})
-    fields.pop("at", None)
+    at = None
+    if isinstance(item, Mapping):
+        at, item = item.get("at"), {key: value for key, value in item.items() if key != "at"}
+    fields, definition, options = order_of_item(item)
     if "args" not in fields:
         raise PayloadError("the bulk push has no 'args': push {'class': 'Name', 'args': [[1], [2]]} for two jobs")
     args, fields["args"] = fields["args"], []

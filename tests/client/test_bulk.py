@@ -100,6 +100,14 @@ def test_one_moment_for_all_and_one_for_each(pushed: Pushed) -> None:
     }
 
 
+def test_no_moment_at_all_pushes_at_once(pushed: Pushed) -> None:
+    """Ruby's `push_bulk` takes `"at" => nil`, so that a caller can pass on a time that it may not have."""
+    sidekiq.Client().push_bulk({"class": "A", "args": [[1], [2]], "at": None})
+
+    assert [json.loads(raw)["args"] for raw in pushed.queue()] == [[1], [2]]
+    assert pushed.schedule() == []
+
+
 def test_set_may_put_a_bulk_push_off(pushed: Pushed) -> None:
     """By seconds or to a moment."""
     job = sidekiq.ruby_job("A")

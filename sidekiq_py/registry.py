@@ -67,7 +67,6 @@ class JobDefinition:
 
     Attributes:
         is_async: True if `bind` returns a coroutine function.
-        is_iterable: True if the job may raise `Interrupted` and continue later.
         timeout_seconds: The soft limit, raised inside the job.
         hard_timeout_seconds: The limit at which the child process that runs the job is killed.
         retry_in_block: `(count, exception, payload) -> seconds | "kill" | "discard" | None`.
@@ -88,7 +87,6 @@ class JobDefinition:
         "hard_timeout_seconds",
         "is_acknowledged_early",
         "is_async",
-        "is_iterable",
         "job",
         "name",
         "options",
@@ -117,7 +115,6 @@ class JobDefinition:
         self.origin = origin
         self.pool = pool
         self.is_async = is_async
-        self.is_iterable = False
         self.is_acknowledged_early = False
         self.timeout_seconds: float | None = None
         self.timeout_error: type[SoftTimeLimitError] = SoftTimeLimitError

@@ -225,7 +225,6 @@ def _declare(cls: type[Job], name: str | None, entry: tuple[Callable[..., Any], 
     )
     limits = declaration.time_limits(whole.get("timeout"), whole.get("hard_timeout"), own_name)
     definition.timeout_seconds, definition.hard_timeout_seconds = limits
-    definition.is_iterable = cls._is_iterable
     parents = [base.__dict__["__sidekiq_handle__"] for base in cls.__mro__[1:] if "__sidekiq_handle__" in base.__dict__]
     if parents:
         definition.retry_in_block = parents[0].definition.retry_in_block

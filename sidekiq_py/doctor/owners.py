@@ -17,14 +17,12 @@ class OwnerFacts(NamedTuple):
         jobs: The number of jobs in its in-flight hash and its inboxes.
         has_lease: True if its lease exists, so it was alive a moment ago.
         is_departed: True if it left or was removed from the registry; its remaining jobs are still being recovered.
-        queues: The queues of its inboxes that hold a job.
     """
 
     name: str
     jobs: int
     has_lease: bool
     is_departed: bool
-    queues: tuple[str, ...]
 
     @property
     def identity(self) -> str:
@@ -64,9 +62,8 @@ def gather(pool: Pool, keyspace: Keyspace) -> Owners:
     leases = survey.existing(pool, [keys.lease(name) for name in names])
     facts = []
     for name in names:
-        filled = tuple(queue for queue in inboxes[name] if waiting[keys.inbox(name, queue)])
-        jobs = held[keys.in_flight(name)] + sum(waiting[keys.inbox(name, queue)] for queue in filled)
-        facts.append(OwnerFacts(name, jobs, keys.lease(name) in leases, name in departed, filled))
+        jobs = held[keys.in_flight(name)] + sum(waiting[keys.inbox(name, queue)] for queue in inboxes[name])
+        facts.append(OwnerFacts(name, jobs, keys.lease(name) in leases, name in departed))
     suspects = survey.sizes(pool, [keys.SUSPECTS], "HLEN")[keys.SUSPECTS]
     return Owners(
         tuple(owner for owner in facts if owner.name not in unregistered),

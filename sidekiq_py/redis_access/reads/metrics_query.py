@@ -19,8 +19,6 @@ _GENERATIONS = (8, 7)
 _BUCKETS = len(metrics_keys.BUCKET_BOUNDS_MS)
 _MARKS_SECONDS = 90 * 24 * 3600
 _MARK_LOCK_SECONDS = 60
-# What HINCRBY can write. A larger count comes from elsewhere, and its sums would fit into no float.
-_MOST = 2**63 - 1
 # How many keys to read in one round trip.
 _SLICE = 1000
 
@@ -84,7 +82,7 @@ def mark(pool: Pool, label: str, stamp: str, epoch_seconds: float) -> bool:
 
 def _counts(pool: Pool, names: Sequence[str]) -> list[Counts]:
     return [
-        {field.decode(errors="replace"): max(-_MOST, min(_MOST, to_i(value))) for field, value in pairs(flat)}
+        {field.decode(errors="replace"): to_i(value) for field, value in pairs(flat)}
         for flat in _in_slices(pool, [("HGETALL", name) for name in names])
     ]
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.extensions.batches import ruby_runs, state, steps
 from sidekiq_py.extensions.batches.errors import BatchGoneError
+from sidekiq_py.extensions.batches.member import membership_of
 from sidekiq_py.extensions.batches.rows import is_number
 from sidekiq_py.extensions.batches.state import BatchStatus
 from sidekiq_py.logs import counted, log
@@ -84,10 +85,8 @@ class Audit:
         self._deliver_late(pool)
         missing = {status.bid: (changed_at, numbers) for status, changed_at, numbers in self._candidates(pool)}
         if missing:
-            from sidekiq_py.extensions.batches.retrying import membership_in  # as above
-
             for record in _all_jobs(pool):
-                membership = membership_in(record)
+                membership = membership_of(record.item)
                 if membership is not None and membership.bid in missing:
                     missing[membership.bid][1].discard(membership.number)
         found_none = False

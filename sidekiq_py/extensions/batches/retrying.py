@@ -8,16 +8,11 @@ from sidekiq_py.api.queue import Queue
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.extensions.batches import rows, state, steps
-from sidekiq_py.extensions.batches.member import TRACKED_KEY, Membership, membership_of
+from sidekiq_py.extensions.batches.member import TRACKED_KEY, membership_of
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.reads import in_flight_counts, queues
 
 _SETS: tuple[type[RetrySet] | type[DeadSet] | type[ScheduledSet], ...] = (RetrySet, DeadSet, ScheduledSet)
-
-
-def membership_in(record: JobRecord) -> Membership | None:
-    """The membership of a job stored in Redis."""
-    return membership_of(record.item) if record.is_readable else None
 
 
 def standing(pool: Pool) -> Iterator[JobRecord]:
@@ -50,7 +45,7 @@ def numbers_of(pool: Pool, bid: str, jids: Set[str]) -> list[int]:
     found = {one.jid: one.number for one in state.members(pool, bid) if one.jid in jids}
     if found.keys() != jids:
         for record in standing(pool):
-            membership = membership_in(record)
+            membership = membership_of(record.item)
             if membership is not None and membership.bid == bid and record.jid in jids:
                 found[str(record.jid)] = membership.number
     return list(found.values())
@@ -62,7 +57,7 @@ def retry_failed(client: Client, bid: str) -> int:
     sets: tuple[JobSet, ...] = (RetrySet(client=client), DeadSet(client=client))
     for one in sets:
         for entry in one.scan(f'*"{bid}"*'):
-            membership = membership_in(entry)
+            membership = membership_of(entry.item)
             if membership is None or membership.bid != bid:
                 continue
             track = rows.track_of(client.pool, bid, membership.number) if entry.get(TRACKED_KEY) else None

@@ -102,7 +102,7 @@ def gather(pool: Pool) -> Keyspace:
 
 def _walk(pool: Pool, match: str) -> survey.Walk:
     end = monotonic() + SECONDS_AT_MOST
-    return survey.walk(pool, is_late=lambda: monotonic() > end, is_kept=_is_relevant, match=match)
+    return survey.walk(pool, match, is_late=lambda: monotonic() > end, is_kept=_is_relevant)
 
 
 def _is_relevant(name: str) -> bool:

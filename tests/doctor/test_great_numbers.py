@@ -109,8 +109,8 @@ def test_a_walk_ends_when_it_is_late(redis_url: str, redis_client: redis.Redis) 
     redis_client.set(b"\xff", 1)
     pool = Pool(RedisSettings(redis_url))
 
-    whole = survey.walk(pool, is_late=lambda: False, is_kept=lambda name: name < "cache:" or name > "cache;")
-    part = survey.walk(pool, is_late=lambda: True)
+    whole = survey.walk(pool, "*", is_late=lambda: False, is_kept=lambda name: name < "cache:" or name > "cache;")
+    part = survey.walk(pool, "*", is_late=lambda: True, is_kept=lambda _: True)
     pool.close()
 
     assert (whole.names, whole.is_whole) == ({"\udcff"}, True)

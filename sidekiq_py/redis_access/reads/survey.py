@@ -17,7 +17,6 @@ from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import epoch_seconds, name_in, pairs, raise_first, well_typed
 from sidekiq_py.redis_access.connection.slices import slices_of
 from sidekiq_py.wire import keys
-from sidekiq_py.wire.number_text import to_i
 
 PAGE_JOBS = 25
 # Redis needs about a millisecond for so many names.
@@ -112,16 +111,14 @@ def beat_times(pool: Pool, identities: Sequence[str], ttl_seconds: int) -> dict[
     return found
 
 
-def walk(
-    pool: Pool, *, is_late: Callable[[], bool], is_kept: Callable[[str], bool] | None = None, match: str = "*"
-) -> Walk:
+def walk(pool: Pool, match: str, *, is_late: Callable[[], bool], is_kept: Callable[[str], bool]) -> Walk:
     """
     Walk over the names of keys with SCAN.
 
     Args:
-        is_late: Called before each further page; the walk ends when it returns True.
-        is_kept: Decides which names to keep; None keeps all.
         match: A glob. Redis still goes through all keys, but only sends those that match.
+        is_late: Called before each further page; the walk ends when it returns True.
+        is_kept: Decides which names to keep.
     """
     found: set[str] = set()
     seen = 0
@@ -129,8 +126,7 @@ def walk(
     while True:
         cursor, page = pool.command("SCAN", cursor, "MATCH", match, "COUNT", _SCAN_COUNT)
         seen += len(page)
-        names = map(name_in, page)
-        found.update(names if is_kept is None else filter(is_kept, names))
+        found.update(filter(is_kept, map(name_in, page)))
         is_whole = cursor == b"0"
         if is_whole or is_late():
             return Walk(frozenset(found), seen, is_whole)
@@ -158,8 +154,7 @@ def texts(pool: Pool, names: Sequence[str]) -> dict[str, bytes]:
 
 def sizes(pool: Pool, names: Sequence[str], command: str) -> dict[str, int]:
     """The reply to LLEN, HLEN, SCARD or ZCARD for each key; 0 for a key of another type."""
-    replies = _of_each(pool, command, names)
-    return {name: to_i(reply) if isinstance(reply, bytes) else reply or 0 for name, reply in replies}
+    return {name: reply or 0 for name, reply in _of_each(pool, command, names)}
 
 
 def existing(pool: Pool, names: Sequence[str]) -> set[str]:
@@ -169,7 +164,7 @@ def existing(pool: Pool, names: Sequence[str]) -> set[str]:
 
 def replies(pool: Pool, command: str, names: Sequence[str]) -> dict[str, Any]:
     """The reply for each key, which is the `RedisReplyError` where only this key is refused."""
-    found = _replies(pool, [(command, _bytes(name)) for name in names])
+    found = _replies(pool, [(command, name) for name in names])
     raise_first([reply for reply in found if isinstance(reply, RedisReplyError) and reply.is_about_server])
     return dict(zip(names, found, strict=True))
 
@@ -187,7 +182,7 @@ def page_starts(size: int, wanted: int) -> Sequence[int]:
 
 def queue_pages(pool: Pool, places: Sequence[tuple[str, int]]) -> list[list[bytes]]:
     """A page of jobs for each queue and start, in one round trip."""
-    commands = [("LRANGE", _bytes(keys.queue(queue)), start, start + PAGE_JOBS - 1) for queue, start in places]
+    commands = [("LRANGE", keys.queue(queue), start, start + PAGE_JOBS - 1) for queue, start in places]
     return [page or [] for page in _batch(pool, commands)]
 
 
@@ -210,7 +205,7 @@ def hash_of(pool: Pool, key: str) -> dict[str, bytes]:
 
 def rename(pool: Pool, key: str, name: str) -> bool:
     """Rename a key. Returns False if there is already a key of that name."""
-    return bool(pool.command("RENAMENX", _bytes(key), _bytes(name), idempotent=False))
+    return bool(pool.command("RENAMENX", key, name, idempotent=False))
 
 
 def _spread(size: int, pages: int) -> list[int]:
@@ -230,7 +225,7 @@ def _clock_once(pool: Pool, now: Callable[[], float]) -> ClockReading:
 
 def _of_each(pool: Pool, command: str, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
     """Each key, with the reply of a command for it; None if the key has another type."""
-    return zip(names, _batch(pool, [(command, _bytes(name)) for name in names]), strict=True)
+    return zip(names, _batch(pool, [(command, name) for name in names]), strict=True)
 
 
 def _batch(pool: Pool, commands: Sequence[Command]) -> list[Any]:
@@ -240,10 +235,6 @@ def _batch(pool: Pool, commands: Sequence[Command]) -> list[Any]:
 
 def _replies(pool: Pool, commands: Sequence[Command]) -> list[Any]:
     return [reply for page in slices_of(commands, _PAGE_COMMANDS) for reply in pool.replies(page)]
-
-
-def _bytes(name: str) -> bytes:
-    return name.encode(errors="surrogateescape")
 
 
 def _number(text: bytes | None) -> float | None:

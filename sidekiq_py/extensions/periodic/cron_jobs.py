@@ -190,7 +190,7 @@ class CronJob:
         because = None if self.is_python else self.stored.entry.why_ruby_alone()
         if because is not None:
             raise ConfigError(f"the periodic job {self.name} can only be run from Ruby, in its Web tab: {because}")
-        return firing.run_by_hand(self._client.pool, self._client, self.stored, self._moment(at))
+        return firing.run_by_hand(self._client, self.stored, self._moment(at))
 
     def remove(self) -> None:
         """Delete it. A declared job comes back: disable it, or remove the declaration."""

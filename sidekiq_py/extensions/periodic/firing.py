@@ -89,7 +89,7 @@ class Firing:
         for job in self._jobs:
             try:
                 for tick in self._due(job, now):
-                    jid = self._fire(pool, client, job, tick, now)
+                    jid = self._fire(client, job, tick, now)
                     if jid:
                         pushed.append(jid)
             # Also what a client middleware raises: the other jobs still fire.
@@ -173,16 +173,16 @@ class Firing:
         pushes = [first + _delay(job, int(first)) for job in self._jobs if (first := self._first(job, now)) < inf]
         return min((at for at in pushes if at > now), default=inf)
 
-    def _fire(self, pool: Pool, client: Client, job: StoredJob, tick: int, now: float) -> str | None:
+    def _fire(self, client: Client, job: StoredJob, tick: int, now: float) -> str | None:
         """Push one tick. Returns its jid, or None if it must not be pushed."""
         jid = None
         try:
-            jid = push(pool, client, job, tick, now)
+            jid = push(client, job, tick, now)
         except RedisReplyError as refusal:
             if refusal.code == "CRONOFF":
                 self._changes = None
             elif refusal.code == "CRONRUNNING":
-                store.write(pool, pass_effect(job, tick, now, "skipped"))
+                store.write(client.pool, pass_effect(job, tick, now, "skipped"))
             elif refusal.code != "CRONTAKEN":
                 raise
         self._done[job.key] = max(tick, self._done.get(job.key, 0))
@@ -208,7 +208,7 @@ class Firing:
             log.warning("periodic job %s is skipped: %s", job.name, problem)
 
 
-def push(pool: Pool, client: Client, job: StoredJob, tick: int, now: float) -> str | None:
+def push(client: Client, job: StoredJob, tick: int, now: float) -> str | None:
     """
     Claim a tick and push its job, in one script.
 
@@ -222,7 +222,7 @@ def push(pool: Pool, client: Client, job: StoredJob, tick: int, now: float) -> s
     assert job.entry is not None
     prepared = prepare(client, job, now)
     if prepared is None:
-        store.write(pool, pass_effect(job, tick, now, "stopped"))
+        store.write(client.pool, pass_effect(job, tick, now, "stopped"))
         return None
     jid, push_effects = prepared
     claim = (
@@ -238,10 +238,10 @@ def push(pool: Pool, client: Client, job: StoredJob, tick: int, now: float) -> s
         job.layout.history_line(jid, now),
     )
     try:
-        store.write(pool, claim, *push_effects)
+        store.write(client.pool, claim, *push_effects)
     except RedisReplyError as refusal:
         # After a lost reply the script is sent again and finds its own claim.
-        if refusal.code != "CRONTAKEN" or not store.was_pushed(pool, job.key, jid):
+        if refusal.code != "CRONTAKEN" or not store.was_pushed(client.pool, job.key, jid):
             raise
     return jid
 
@@ -272,7 +272,7 @@ def _delay(job: StoredJob, tick: int) -> float:
     return int.from_bytes(digest[:8]) / 2**64 * job.own.jitter_seconds
 
 
-def run_by_hand(pool: Pool, client: Client, job: StoredJob, now: float) -> str | None:
+def run_by_hand(client: Client, job: StoredJob, now: float) -> str | None:
     """Push a job regardless of its timetable and policies. Returns its jid, or None if a middleware stopped it."""
     prepared = prepare(client, job, now)
     if prepared is None:
@@ -280,7 +280,7 @@ def run_by_hand(pool: Pool, client: Client, job: StoredJob, now: float) -> str |
     jid, push_effects = prepared
     line = job.layout.history_line(jid, now)
     store.write(
-        pool,
+        client.pool,
         ("HSET", job.key, "last_enqueue_time", enqueue_time(now)),
         ("LPUSH", f"{job.key}:jid_history", line),
         ("LTRIM", f"{job.key}:jid_history", 0, 9),

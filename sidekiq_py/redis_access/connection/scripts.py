@@ -16,7 +16,7 @@ from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.replies import raise_first
 
 _FOLDER = Path(__file__).parents[1] / "lua"
-_PART = re.compile(rb"^--@part (\w+)\n", re.MULTILINE)
+_PART = re.compile(r"^--@part (\w+)\n", re.MULTILINE)
 
 
 class Script:
@@ -25,25 +25,20 @@ class Script:
 
     Args:
         name: The name of the file in `lua/`, without its extension.
-        placeholder: The part of the text that *filling* replaces.
+        text: Its text; None reads the file.
     """
 
     __slots__ = ("digest", "name", "text")
 
-    def __init__(self, name: str, *, placeholder: bytes = b"", filling: bytes = b"") -> None:
+    def __init__(self, name: str, text: str | None = None) -> None:
         self.name = name
-        text = (_FOLDER / f"{name}.lua").read_bytes().replace(placeholder, filling or placeholder)
-        self.text = _PART.sub(lambda part: (_FOLDER / "parts" / f"{part[1].decode()}.lua").read_bytes(), text)
+        self.text = (text_of(name) if text is None else text).encode()
         self.digest = hashlib.sha1(self.text, usedforsecurity=False).hexdigest().encode()
 
     @classmethod
     def of_text(cls, name: str, text: str) -> Self:
         """A script that is not in `lua/`: an extension's."""
-        script = cls.__new__(cls)
-        script.name = name
-        script.text = text.encode()
-        script.digest = hashlib.sha1(script.text, usedforsecurity=False).hexdigest().encode()
-        return script
+        return cls(name, text)
 
     def __repr__(self) -> str:
         return f"<Script {self.name}>"
@@ -85,6 +80,12 @@ class Script:
             for index, reply in zip(unknown, link.batch(texts), strict=True):
                 replies[index] = reply
         return raise_first(replies)
+
+
+def text_of(name: str) -> str:
+    """The text of a script in `lua/`, with its parts."""
+    text = (_FOLDER / f"{name}.lua").read_text("utf-8")
+    return _PART.sub(lambda part: (_FOLDER / "parts" / f"{part[1]}.lua").read_text("utf-8"), text)
 
 
 def is_unknown(reply: Any) -> bool:

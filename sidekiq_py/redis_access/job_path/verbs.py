@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from sidekiq_py.errors import ConfigError
-from sidekiq_py.redis_access.connection.scripts import Script
+from sidekiq_py.redis_access.connection.scripts import Script, text_of
 
 _NAME = re.compile(r"[A-Z][A-Z0-9_]*_[A-Z0-9_]+")
 
@@ -63,7 +63,7 @@ class Verbs:
         if script is None:
             # Sorted, so that all processes with the same extensions send the same script.
             texts = [f"VERBS.{verb} = {self._known[verb].source.strip()}" for verb in sorted(self._known)]
-            script = self._scripts[name] = Script(name, placeholder=b"--@verbs", filling="\n".join(texts).encode())
+            script = self._scripts[name] = Script.of_text(name, text_of(name).replace("--@verbs", "\n".join(texts)))
         return script
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from sidekiq_py.errors import RedisError
 from sidekiq_py.redis_access.connection.link import Link
 
-_LINE = re.compile(rb"(\d+\.\d+) \[\d+ (.*?)\] (.*)", re.DOTALL)
+_LINE = re.compile(rb"(\d+\.\d+) \[\d+ .*?\] (.*)", re.DOTALL)
 _WORD = re.compile(rb'"((?:[^"\\]|\\.)*)"(?: |$)', re.DOTALL)
 _ESCAPE = re.compile(rb"\\(x[0-9a-f]{2}|.)", re.DOTALL)
 _HEX_ESCAPE = re.compile(rb"\\(x[0-9a-f]{2})")
@@ -24,12 +24,10 @@ class SeenCommand(NamedTuple):
 
     Args:
         at_seconds: When, by the server's clock, in seconds since the epoch.
-        sender: Address and port of the client, or `lua` for a command in a script.
         words: The command's name and its arguments.
     """
 
     at_seconds: float
-    sender: str
     words: tuple[bytes, ...]
 
 
@@ -52,8 +50,8 @@ def parse(line: bytes) -> SeenCommand | None:
     match = _LINE.fullmatch(line)
     if match is None:
         return None
-    at, sender, words = match.groups()
-    return SeenCommand(float(at), sender.decode("utf-8", "replace"), tuple(_words(words)))
+    at, words = match.groups()
+    return SeenCommand(float(at), tuple(_words(words)))
 
 
 def _words(line: bytes) -> list[bytes]:

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.options import closest, complaint_about_queue
@@ -27,7 +27,7 @@ What to do with a job that has an extension's key: *refuse* puts it back and sto
 *bury* moves it to `dead`.
 """
 
-_EXTENSION_POLICIES = ("refuse", "run", "bury")
+_EXTENSION_POLICIES = get_args(ExtensionPolicy)
 
 # A higher number is most likely a typo: such a worker would hang at startup, or take the machine down with it.
 _MOST_THREADS = 1_000

@@ -24,7 +24,7 @@ this module does not import the engine, so a program that only pushes never load
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.config import Config
@@ -73,7 +73,7 @@ registration: first those that *decide* whether a job goes on (locks, limits), t
 in reverse; within a phase, extensions run by name.
 """
 
-PHASES: tuple[Phase, ...] = ("decide", "change", "count", "encode")
+PHASES: tuple[Phase, ...] = get_args(Phase)
 
 
 class FetchedJob(NamedTuple):

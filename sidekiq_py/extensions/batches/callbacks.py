@@ -7,7 +7,7 @@ options of the callback's job, and the client middleware has already run.
 
 import hashlib
 import re
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar, get_args
 
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.extensions.batches.errors import BatchError
@@ -15,7 +15,7 @@ from sidekiq_py.jobs.signatures import misfit
 from sidekiq_py.registry import registry
 
 Event = Literal["complete", "success", "death"]
-EVENTS: tuple[Event, ...] = ("complete", "success", "death")
+EVENTS: tuple[Event, ...] = get_args(Event)
 
 RUBY_RUNNER = "SidekiqPy::Batch::Callback"
 """The Ruby job in the support file that calls `on_<event>(status, options)` of a plain class."""

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from sidekiq_py.clock import utc
 from sidekiq_py.extensions.batches import steps
@@ -19,7 +19,7 @@ from sidekiq_py.redis_access.connection.scan import pages
 from sidekiq_py.wire.number_text import finite
 
 State = Literal["open", "running", "complete", "success"]
-STATES: tuple[State, ...] = ("open", "running", "complete", "success")
+STATES: tuple[State, ...] = get_args(State)
 
 _PAGE = 500
 _IDS_ON_A_PAGE = 1000

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import islice, pairwise
 from math import inf, isfinite
-from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Literal, TypedDict, TypeVar, Unpack, get_args, overload
 
 from sidekiq_py import program
 from sidekiq_py.errors import ArgumentError, JobDeclarationError
@@ -33,7 +33,7 @@ J = TypeVar("J")
 # Few enough for a job that is due once in years, which takes 15 ms.
 _COMPARED_TICKS = 30
 
-OVERLAPS: tuple[Overlap, ...] = ("allow", "skip")
+OVERLAPS: tuple[Overlap, ...] = get_args(Overlap)
 
 
 @dataclass(frozen=True, slots=True)

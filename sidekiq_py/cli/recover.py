@@ -5,7 +5,6 @@ from operator import attrgetter
 
 import click
 
-from sidekiq_py import program
 from sidekiq_py.cli.connection import finds_redis
 from sidekiq_py.client import sync_client
 from sidekiq_py.clock import Wakeable, now_seconds
@@ -44,15 +43,14 @@ def recover(everything: bool, as_json: bool) -> None:
     machine, or if its lease has expired (by default 30 seconds after its last sign of life). For a worker whose lease
     is still valid, the command says when it expires.
     """
-    settings = program.settings().redis
-    config = Config(redis=settings)
-    pool = Pool(settings)
+    client = sync_client.current()
+    pool = client.pool
+    config = Config(redis=pool.settings)
     link = pool.new_link()
-    detection = sync_client.current().detection
     ownership = Ownership(new_identity(), (), config.lease_seconds)
 
     def dialect() -> Dialect:
-        return detection.dialect(now_seconds())
+        return client.detection.dialect(now_seconds())
 
     # This command has not loaded the program, so the next worker with death handlers calls them.
     pending_deaths = PendingDeaths(pool, ownership, Hooks(), dialect, must_keep=True)

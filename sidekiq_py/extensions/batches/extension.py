@@ -4,7 +4,7 @@ import math
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from itertools import repeat
 from typing import Any
 
@@ -242,18 +242,15 @@ class BatchExtension(Extension):
 class _Audits:
     """Runs the audit if there are batches. Without batches, only the check for them needs rights in Redis."""
 
-    def __init__(self) -> None:
-        self._audit: Any = None
+    @cached_property
+    def _audit(self) -> Any:
+        from sidekiq_py.extensions.batches.audit import Audit  # only loaded if there are batches
+
+        return Audit()
 
     def run(self, pool: Pool) -> float | None:
         """Run the audit, like `Audit.run`."""
-        if not pool.command("EXISTS", steps.ALL):
-            return None
-        if self._audit is None:
-            from sidekiq_py.extensions.batches.audit import Audit  # only loaded if there are batches
-
-            self._audit = Audit()
-        delay: float | None = self._audit.run(pool)
+        delay: float | None = self._audit.run(pool) if pool.command("EXISTS", steps.ALL) else None
         return delay
 
 

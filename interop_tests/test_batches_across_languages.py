@@ -12,6 +12,7 @@ import sidekiq_py as sidekiq
 from interop_tests.conftest import StartRuby
 from interop_tests.support.ruby import RubyRelease, run_ruby
 from sidekiq_py import program
+from sidekiq_py.api.processes import ProcessSet
 from sidekiq_py.cli import ruby_support
 from sidekiq_py.client import sync_client
 from sidekiq_py.extensions.batches.audit import Audit
@@ -364,10 +365,14 @@ def test_an_active_job_in_a_block_does_not_wait_for_a_commit_in_ruby(
 
 
 @pytest.mark.usefixtures("ruby_worker")
-def test_ruby_processes_bear_a_label(redis_client: redis.Redis) -> None:
-    """By which the doctor tells those that have loaded the file."""
-    [identity] = eventually(lambda: redis_client.smembers("processes"))
-    assert "sidekiq_py" in json.loads(redis_client.hget(identity, "info"))["labels"]
+def test_ruby_with_the_support_file_bears_a_label_and_is_still_ruby() -> None:
+    """
+    By the label the doctor tells those that have loaded the file. With the label of Python's processes, they were
+    taken for Python: the release to write for was not detected, and a pause did not name them.
+    """
+    [process] = eventually(lambda: list(ProcessSet()))
+
+    assert (process.labels, process.is_python) == (("sidekiq_py.rb",), False)
 
 
 def test_ruby_s_errors_name_the_batch(ruby: RunRuby) -> None:

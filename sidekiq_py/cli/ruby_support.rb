@@ -6,7 +6,7 @@
 # Without it: a file that `sidekiq -r`, and each program that pushes, loads
 #
 # It registers itself; there is nothing to configure. Print it again when you upgrade sidekiq_py. Each process that has
-# loaded it carries the label `sidekiq_py`, so that `sidekiq-py doctor` can find those that have not.
+# loaded it carries the label `sidekiq_py.rb`, so that `sidekiq-py doctor` can find those that have not.
 
 require "sidekiq"
 
@@ -15,6 +15,6 @@ module SidekiqPy
 
   Sidekiq.configure_server do |config|
     settings = config.respond_to?(:[]=) ? config : Sidekiq.options
-    settings[:labels] = [*settings[:labels], "sidekiq_py"].uniq
+    settings[:labels] = [*settings[:labels], "sidekiq_py.rb"].uniq
   end
 end

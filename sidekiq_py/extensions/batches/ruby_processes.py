@@ -8,8 +8,8 @@ from sidekiq_py.redis_access.connection.pool import Pool
 # With hundreds, each program that opens a batch would log hundreds of lines.
 _MOST_NAMED = 5
 
-LABEL = "sidekiq_py"
-"""The label of processes that have loaded the support file."""
+LABEL = "sidekiq_py.rb"
+"""The label of Ruby processes that have loaded the support file. That of Python processes is another one."""
 
 _looked: set[str] = set()
 

@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -13,11 +14,13 @@ from typing import Any
 
 import click
 import pytest
+import redis
 
 pytest.importorskip("starlette")
 
 import yaml
 
+from sidekiq_py.api import DeadSet
 from sidekiq_py.cli import main
 from sidekiq_py.metrics.fleet import fleet_text
 from sidekiq_py.metrics.job_metrics import families
@@ -192,6 +195,19 @@ def test_rates_on_the_board_suit_any_scrape_interval() -> None:
     windows = re.findall(r"\[(.*?)\]", asked)
 
     assert set(windows) == {"$__rate_interval"}
+
+
+def test_the_alert_on_a_full_dead_set_fires_when_it_is_full(redis_url: str, redis_client: redis.Redis) -> None:
+    """The set is trimmed to one job fewer than `dead_max_jobs`, as in Ruby. The alert waited for 10,000 in vain."""
+    [alerts] = documents(DEPLOY / "prometheus" / "alerts.yaml")
+    asked = {rule["alert"]: rule["expr"] for group in alerts["groups"] for rule in group["rules"]}
+    now = time.time()
+    redis_client.zadd("dead", {f'{{"jid":"{number}","class":"A","args":[]}}': now for number in range(10_100)})
+
+    DeadSet(pool=redis_url).trim()
+
+    _, threshold = asked["SidekiqDeadSetIsFull"].split(" >= ")
+    assert redis_client.zcard("dead") == int(threshold)
 
 
 def test_each_alert_leads_to_its_situation() -> None:

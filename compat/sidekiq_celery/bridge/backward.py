@@ -25,8 +25,8 @@ from sidekiq_py import payloads
 from sidekiq_py.errors import PayloadError
 
 NO_TASK = "no task of this app; Sidekiq's workers run it"
-OURS = "part of a workflow that only sidekiq_celery can finish"
-SEALED = "its arguments are in a serializer that only a worker may read"
+OURS = "part of a workflow of sidekiq_celery; a worker here has to run it"
+SEALED = "its arguments are in a serializer other than JSON; a worker here has to run it"
 
 _OURS = frozenset({"celery.chord_start", "celery.chord_fail", "celery.step_ended"})
 _SAME_NAME = ("shadow", "expires", "group", "group_index", "parent_id", "origin", "stamped_headers", "stamps")

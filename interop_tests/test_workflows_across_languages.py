@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ from sidekiq_celery.exceptions import ChordError
 from interop_tests.conftest import StartRuby
 from interop_tests.support.ruby import RubyRelease
 from sidekiq_py import ruby_job
+from sidekiq_py.cli import ruby_support
 from sidekiq_py.client.sync_client import Client
 from tests.compat.canvas.tasks import declare
 from tests.compat.tasks.worker import TaskWorker
@@ -185,6 +187,22 @@ def test_a_ruby_step_that_fails_for_good_fails_its_chord(
 
     eventually(lambda: state_of(redis_client, "body") == "FAILURE")
     assert isinstance(app.AsyncResult("body").result, ChordError)
+
+
+def test_a_ruby_step_fails_once_if_the_file_for_batches_is_loaded_too(
+    app: Celery, start_ruby: StartRuby, redis_client: redis.Redis, tmp_path: Path
+) -> None:
+    """That file contains this one. The end of the step was reported twice, and errbacks were called twice."""
+    support = tmp_path / "sidekiq_py.rb"
+    support.write_text(ruby_support.text())
+    start_ruby(program=PROGRAM, concurrency=1, environment={"SIDEKIQ_PY_SUPPORT": str(support)})
+
+    chain(fails.s(), app.signature("last")).apply_async()
+    after = double.s(1).apply_async()
+
+    assert after.get(timeout=WAIT_SECONDS) == 2
+    ended = [json.loads(job)["class"] for job in redis_client.lrange("queue:celery", 0, -1)]
+    assert ended == ["celery.step_ended"]
 
 
 def test_a_ruby_step_takes_no_keyword_arguments(app: Celery) -> None:

@@ -4,6 +4,7 @@
 
 require_relative "jobs"
 require_relative "../compat/sidekiq_celery/ruby/sidekiq_celery_steps"
+load ENV["SIDEKIQ_PY_SUPPORT"] if ENV["SIDEKIQ_PY_SUPPORT"]
 
 class StepDouble
   include FIXTURE_JOB

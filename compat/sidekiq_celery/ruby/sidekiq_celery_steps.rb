@@ -14,7 +14,7 @@ require "time"
 
 module SidekiqCelery
   class Steps
-    GOES_ON = %w[flow chain chord callbacks errbacks].freeze
+    GOES_ON ||= %w[flow chain chord callbacks errbacks].freeze
 
     def call(_job, payload, _queue)
       result = yield
@@ -24,7 +24,8 @@ module SidekiqCelery
   end
 
   class << self
-    def died(payload, error)
+    # The death handler.
+    def call(payload, error)
       failure = {"exc_type" => error.class.name, "exc_message" => [error.message.to_s], "exc_module" => nil}
       report(payload, "FAILURE", failure, (error.backtrace || []).join("\n"))
     end
@@ -77,5 +78,6 @@ end
 
 Sidekiq.configure_server do |config|
   config.server_middleware { |chain| chain.add SidekiqCelery::Steps }
-  config.death_handlers << SidekiqCelery.method(:died)
+  # `sidekiq-py ruby-support` prints this code too, so a program may load it twice.
+  config.death_handlers << SidekiqCelery unless config.death_handlers.include?(SidekiqCelery)
 end

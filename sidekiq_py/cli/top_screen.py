@@ -230,7 +230,7 @@ class _Screen:
                 return f"{name} is no longer paused."
             queue.pause()
             ruby = [process.identity for process in ProcessSet().serving(name) if not process.is_python]
-            others = f" Without Sidekiq Pro, these Ruby processes keep fetching: {', '.join(ruby)}" if ruby else ""
+            others = f" Ruby processes without Sidekiq Pro keep fetching: {', '.join(ruby)}" if ruby else ""
             return f"{name} is paused.{others}"
 
         self._work.start(pause)

@@ -344,7 +344,7 @@ def test_a_queue_is_paused_by_a_key_and_goes_on(redis_url, fleet):
     with on_screen(redis_url) as top:
         top.until("QUEUE (2)")
         top.press("\tjp")
-        top.until("default is paused. Without Sidekiq Pro, these Ruby processes keep fetching: rails:1:aaaaaaaaaaaa")
+        top.until("default is paused. Ruby processes without Sidekiq Pro keep fetching: rails:1:aaaaaaaaaaaa")
         assert fleet.smembers("paused") == {b"default"}
         top.press("p")
         top.until("is no longer paused.")

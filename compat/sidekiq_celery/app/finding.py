@@ -26,6 +26,11 @@ def find_app(
     return _app_in(found, app, symbol_by_name, imp) if isinstance(found, ModuleType) and ":" not in app else found
 
 
+def is_of_the_real_celery(found: object) -> bool:
+    """Whether *found* is an app of the real Celery, or a proxy for one, such as its `current_app`."""
+    return any(kind.__module__ == "celery.app.base" for kind in found.__class__.__mro__)
+
+
 def _named_in(app: str, imp: Callable[..., Any]) -> Any:
     """
     Look `module:attribute` up again, to raise the right error.
@@ -54,7 +59,7 @@ def _app_in(module: ModuleType, name: str, by_name: Callable[..., Any], imp: Cal
             if error.name != f"{name}.celery":
                 raise
     for suspect in vars(module).values():
-        if isinstance(suspect, _state.AppType):
+        if isinstance(suspect, _state.AppType) or is_of_the_real_celery(suspect):
             return suspect
     raise AttributeError(
         f"module {name!r} has no app: neither its `app` nor its `celery` is one; name it, as in {name}:my_app"

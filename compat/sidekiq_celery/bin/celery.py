@@ -9,7 +9,7 @@ import click
 
 import sidekiq_py
 from sidekiq_celery._version import VERSION_BANNER, __version__
-from sidekiq_celery.app.finding import find_app
+from sidekiq_celery.app.finding import find_app, is_of_the_real_celery
 from sidekiq_celery.bin.absent import USE_OUR_NAME, Commands, is_of_celery
 from sidekiq_celery.bin.base import CLIContext
 from sidekiq_celery.bin.beat import beat
@@ -84,8 +84,7 @@ def celery(
         if value:
             os.environ[name] = value
     found = _load(ctx, app) if isinstance(app, str) else app
-    # Not `type(found)`: it may be a proxy, such as `current_app`.
-    if any(kind.__module__ == "celery.app.base" for kind in found.__class__.__mro__):
+    if is_of_the_real_celery(found):
         # Its commands would run Celery's worker, which serves Celery's queues.
         ctx.fail(f"{app} is an app of the real Celery; {USE_OUR_NAME}")
     if found is not None and not hasattr(found, "user_options"):

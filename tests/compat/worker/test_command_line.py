@@ -619,10 +619,10 @@ def test_a_program_that_still_imports_celery_is_told_what_to_do(
     assert "Traceback" not in done.output
 
 
-@pytest.mark.parametrize("app", ["Celery('not_moved')", "current_app"])
+@pytest.mark.parametrize("app", ["app = Celery('not_moved')", "app = current_app", "shop_app = Celery('not_moved')"])
 def test_an_app_of_the_real_celery_is_refused(app: str, tmp_path: Path) -> None:
-    """Its worker would be Celery's, which does not look where our programs send."""
-    (tmp_path / "not_moved.py").write_text(f"from celery import Celery, current_app\n\napp = {app}\n")
+    """Its worker would be Celery's, which does not look where our programs send. It may have any name."""
+    (tmp_path / "not_moved.py").write_text(f"from celery import Celery, current_app\n\n{app}\n")
     words = [python_with_celery(), "-m", "sidekiq_celery", "-A", "not_moved", "report"]
 
     done = subprocess.run(

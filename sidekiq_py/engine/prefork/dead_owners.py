@@ -74,8 +74,12 @@ class DeadOwners:
                     break
 
     def _listeners(self, news: _News) -> list[ChildProcess]:
-        """The children that have not been asked yet. Those with a hard-limited job come last: they may be frozen."""
-        others = [child for child in self._fleet.staying if child.is_ready and child.pid not in news.asked]
+        """
+        The children that have not been asked yet. Those with a hard-limited job come last: they may be frozen. If no
+        child stays, as in a stop, those that are ending are asked: they may have seconds left.
+        """
+        children = self._fleet.staying or self._fleet.ready
+        others = [child for child in children if child.is_ready and child.pid not in news.asked]
         return sorted(others, key=lambda child: child.limit is not None)
 
 

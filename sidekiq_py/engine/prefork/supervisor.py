@@ -210,10 +210,12 @@ class Supervisor:
         for message in ended.last_words:
             self._handle_message(child, message)
         self._fleet.remove(child)
-        for owner in child.owners:
-            self._dead_owners.add(owner)
-        self._dead_owners.note_end(child)
         end = child.note_end(ended.exit_code)
+        # In a stop, the children that left cleanly are many, and have nothing to recover.
+        if not (self._is_stopping and end is End.LEFT):
+            for owner in child.owners:
+                self._dead_owners.add(owner)
+        self._dead_owners.note_end(child)
         self._sidecar.note_gone(child)
         self._hard_limits.note_gone(child)
         self._judge(child, end, ended.exit_code)

@@ -27,6 +27,11 @@ class Siblings:
         """Those that are counted on."""
         return [child for child in self.children if child.is_staying]
 
+    @property
+    def ready(self) -> list[ChildProcess]:
+        """Those that read what they are told."""
+        return [child for child in self.children if child.is_ready]
+
     def start(self) -> ChildProcess:
         """One more, which still starts."""
         up, down = os.pipe(), os.pipe()
@@ -119,3 +124,18 @@ def test_news_waits_for_a_child_that_can_hear_it(siblings: Siblings) -> None:
 
     assert siblings.was_asked(starting)
     assert starting.state is State.READY
+
+
+def test_a_child_that_ends_is_told_where_none_stays(siblings: Siblings) -> None:
+    """In a stop. When none was told, a job of a child that was killed then stayed in flight after the worker's end."""
+    ending, next_one = siblings.add(), siblings.add()
+    for child in (ending, next_one):
+        child.note_leaving(kill_at=60.0)
+
+    siblings.news.add(OWNER)
+
+    assert siblings.was_asked(ending)
+    siblings.news.note_confirmed(OWNER, ending)
+    ending.state = State.DEAD
+    siblings.news.note_end(ending)
+    assert siblings.was_asked(next_one)

@@ -17,7 +17,7 @@ from sidekiq_py import program, redaction
 from sidekiq_py.cli.log_setup import start_logging
 from sidekiq_py.cli.program_files import import_all, set_up_django
 from sidekiq_py.cli.settings import Options, make_config, unknown_keys
-from sidekiq_py.config import Config, QueueConfig
+from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
 from sidekiq_py.engine.assembly import WorkerParts
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.jobs.job_class import unfinished
@@ -113,15 +113,15 @@ def unserved_jobs(config: Config, declared: Iterable[JobDefinition]) -> str | No
         return None
     jobs = [f"{name} ({queue})" for queue, names in waiting.items() for name in names]
     shown = ", ".join(jobs[:_MOST_SHOWN]) + (f" and {len(jobs) - _MOST_SHOWN} more" if len(jobs) > _MOST_SHOWN else "")
-    # Queue flags replace the queues of the file and the default, so the suggestion repeats those served now.
-    present = config.capsules[0]
+    # Queue flags replace those of the capsule `default`, so the suggestion repeats those served now.
+    present = next((capsule for capsule in config.capsules if capsule.name == "default"), CapsuleConfig())
     # `default` is served if nobody names a queue. On a Rails application's Redis its jobs are Ruby's.
     flags = [f"-q {_as_flag(queue)}" for queue in present.queues if queue.name != "default" or takes_default]
     flags += [f"-q {queue}" if present.mode == "strict" else f"-q {queue},1" for queue in waiting]
     slips = [name for name in sorted(unused) if closest(name, waiting)]
     return (
         f"{counted(len(jobs), 'declared job')} would wait in {counted(len(waiting), 'queue')} that this worker does "
-        f"not serve: {shown}. Unless another worker serves them, start this one with {' '.join(flags)}"
+        f"not serve: {shown}. Unless another worker serves them, start this one with {' '.join(dict.fromkeys(flags))}"
         f"{''.join(f' (is {name} misspelled?)' for name in slips)}"
     )
 

@@ -239,16 +239,21 @@ def _capsules(given: Mapping[str, Any], major: int | None) -> tuple[CapsuleConfi
     default_concurrency = 10 if major == 6 else 5
     wanted = given.get("concurrency")
     concurrency = values.positive_integer(default_concurrency if wanted is None else wanted, "concurrency")
-    capsules = {"default": CapsuleConfig("default", concurrency, parse_queues(given.get("queues"), "queues", major))}
     others = given.get("capsules") or {}
     if not isinstance(others, Mapping):
         raise ConfigError("capsules must map a name to its queues and concurrency")
+    capsules = {}
+    # Sidekiq 7 and 8 serve the other capsules alone if `queues` is empty.
+    if not (others and given.get("queues") == [] and major != 6):
+        own_queues = parse_queues(given.get("queues"), "queues", major)
+        capsules["default"] = CapsuleConfig("default", concurrency, own_queues)
     for name, own in others.items():
         if not isinstance(own, Mapping):
             raise ConfigError(f"capsule {name} must hold queues and concurrency")
         place = f"capsules: {name}"
         own_concurrency = values.positive_integer(own.get("concurrency", concurrency), f"{place}: concurrency")
-        queues = parse_queues(own.get("queues"), f"{place}: queues", major)
+        # In Ruby, a capsule without queues serves none.
+        queues = parse_queues(own["queues"], f"{place}: queues", major) if own.get("queues") else ()
         capsules[str(name)] = CapsuleConfig(str(name), own_concurrency, queues)
     return tuple(capsules.values())
 

@@ -65,6 +65,16 @@ def test_queues_are_strict_weighted_or_random_by_their_weights(tmp_path: Path) -
     assert capsule.queues == (QueueConfig("a", 3), QueueConfig("b", 2), QueueConfig("c"), QueueConfig("d", 4))
 
 
+def test_with_empty_queues_only_the_other_capsules_are_served(tmp_path: Path) -> None:
+    """As in Sidekiq 7 and 8, where the capsule `default` then has no work. Sidekiq 6 serves `default`."""
+    yaml = "queues: []\ncapsules: {mail: {queues: [mailers], concurrency: 2}}"
+    mail = CapsuleConfig("mail", 2, (QueueConfig("mailers"),))
+
+    assert config(tmp_path, yaml).capsules == (mail,)
+    pinned = config(tmp_path, sidekiq_version="6")
+    assert pinned.capsules == (CapsuleConfig("default", 10, (QueueConfig("default"),)), mail)
+
+
 def test_capsules_have_queues_and_threads_of_their_own(tmp_path: Path) -> None:
     """The top level is the capsule `default`."""
     yaml = """
@@ -198,6 +208,7 @@ def test_a_release_directory_of_capistrano_is_not_the_tag(tmp_path: Path) -> Non
         ("capsules: [a]", "capsules must map a name"),
         ("capsules: {a: 1}", "capsule a must hold queues and concurrency"),
         ("capsules: {a: {concurrency: 0}}", "capsules: a: concurrency is 0"),
+        ("capsules: {a: {concurrency: 1}}", "capsule 'a' has no queues; give at least one"),
         ("fetcher: careful", "fetcher is 'careful'; it must be one of reliable, basic"),
         ("log_format: xml", "log_format is 'xml'; it must be one of pretty"),
         ("log_level: loud", "log_level is 'loud'"),

@@ -516,6 +516,19 @@ def test_a_queue_that_may_be_misspelled_is_asked_about(start_worker: StartWorker
     assert line.endswith("start this one with -q default -q mialers -q mailers (is mialers misspelled?)")
 
 
+def test_a_worker_is_not_told_to_serve_the_queues_of_its_capsules_twice(
+    start_worker: StartWorker, tmp_path: Path
+) -> None:
+    """Flags replace only the queues beside the capsules, and this file has none there."""
+    (tmp_path / "unserved_jobs.py").write_text(UNSERVED_JOBS)
+    (tmp_path / "sidekiq.yml").write_text("queues: []\ncapsules: {one: {queues: [served], concurrency: 1}}\n")
+
+    worker = start_worker("unserved_jobs", arguments=["-C", str(tmp_path / "sidekiq.yml")])
+
+    [line] = [line for line in worker.log.splitlines() if "does not serve" in line]
+    assert line.endswith("start this one with -q default -q mailers")
+
+
 def test_an_active_job_counts_as_one_declared_job(start_worker: StartWorker, tmp_path: Path) -> None:
     """It runs under two wrapper classes, which no program declares."""
     (tmp_path / "rails_jobs.py").write_text(RAILS_JOBS)

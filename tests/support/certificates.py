@@ -17,6 +17,7 @@ class Certificates:
         authority: The certificate that signs the others.
         server: For `localhost` and 127.0.0.1, with its *server_key*.
         client: For a client that has to show one, with its *client_key*.
+        expired: The server's, as it was until yesterday; it has the same *server_key*.
     """
 
     authority: Path
@@ -24,6 +25,7 @@ class Certificates:
     server_key: Path
     client: Path
     client_key: Path
+    expired: Path
 
     def server_settings(self, port: int, *, asks_clients: bool = False) -> dict[str, str]:
         """Lines of redis.conf for a server that also listens by TLS on *port*."""
@@ -45,7 +47,9 @@ def make_certificates(folder: Path) -> Certificates:
     """Sign one for a server and one for a client; some 0.1 s."""
     if shutil.which("openssl") is None:
         skip_or_fail("no openssl; on Debian: apt-get install openssl", switch="SIDEKIQ_PY_REQUIRE_REDIS")
-    made = Certificates(*(folder / name for name in ("ca.pem", "server.pem", "server.key", "client.pem", "client.key")))
+    made = Certificates(
+        *(folder / name for name in ("ca.pem", "server.pem", "server.key", "client.pem", "client.key", "expired.pem"))
+    )
     authority_key = folder / "ca.key"
     _openssl(
         *_new_key(authority_key),
@@ -59,13 +63,18 @@ def make_certificates(folder: Path) -> Certificates:
         # Python 3.13 wants to read what the authority is for, and who has signed what.
         *("-addext", "keyUsage=critical,keyCertSign,cRLSign"),
     )
-    for certificate, key in ((made.server, made.server_key), (made.client, made.client_key)):
+    for certificate, key, days in (
+        (made.server, made.server_key, 30),
+        (made.client, made.client_key, 30),
+        (made.expired, made.server_key, -1),
+    ):
         request = certificate.with_suffix(".csr")
-        _openssl(*_new_key(key), "-subj", "/CN=localhost", "-out", str(request))
+        kept = ["req", "-new", "-key", str(key)] if key.exists() else _new_key(key)
+        _openssl(*kept, "-subj", "/CN=localhost", "-out", str(request))
         extensions = certificate.with_suffix(".ext")
         extensions.write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\nauthorityKeyIdentifier=keyid\n")
         _openssl(
-            *("x509", "-req", "-days", "30", "-in", str(request), "-out", str(certificate)),
+            *("x509", "-req", "-days", str(days), "-in", str(request), "-out", str(certificate)),
             *("-CA", str(made.authority), "-CAkey", str(authority_key), "-CAcreateserial"),
             *("-extfile", str(extensions)),
         )

@@ -78,6 +78,25 @@ def test_a_certificate_of_an_unknown_authority_is_refused(push: Push, tls_server
 
 
 @BOTH
+def test_a_certificate_that_has_expired_is_not_taken_for_one_of_an_unknown_authority(
+    push: Push, tls_server: TlsServer
+) -> None:
+    """It has to be renewed; the URL is right. With the next one, pushes work again."""
+    with tls_server.plain.client() as client:
+        client.config_set("tls-cert-file", str(tls_server.certificates.expired))
+        try:
+            with pytest.raises(RedisConnectionError, match=r"has expired.*Renew the server's certificate") as raised:
+                push(tls_server.trusted_url)
+        finally:
+            client.config_set("tls-cert-file", str(tls_server.certificates.server))
+
+    assert raised.value.is_advised
+    assert "ssl_ca_certs" not in str(raised.value)
+    push(tls_server.trusted_url)
+    assert queued(tls_server) == 1
+
+
+@BOTH
 def test_a_certificate_for_another_host_is_refused(push: Push, tls_server: TlsServer) -> None:
     """Unless the host's name is not to be looked at."""
     url = tls_server.url(f"ssl_ca_certs={tls_server.certificates.authority}", host="127.0.0.2")

@@ -32,6 +32,9 @@ _WHERE_A_SERVER_WAS_FOUND = {
     "allows are in use",
     "certificate is not valid for": "Use a host name that is in the certificate, or add "
     "ssl_check_hostname=false to the URL",
+    "certificate has expired": "Renew the server's certificate or its authority's; if neither has expired, set this "
+    "machine's clock",
+    "certificate is not yet valid": "Set this machine's clock, or wait until the certificate is valid",
     "certificate verify failed": "Name the authority that signed it in the URL (rediss://…?ssl_ca_certs=/path/ca.pem) "
     "or in SSL_CERT_FILE",
 }

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -244,3 +245,48 @@ def test_a_bad_argument_in_a_later_slice_leaves_the_connection_usable(
     job.perform_async(3)
 
     assert redis_client.llen("queue:default") == 2
+
+
+JOB = sidekiq.ruby_job("A")
+INTO_A_BATCH: dict[str, Callable[[], object]] = {
+    "bulk": lambda: JOB.perform_bulk([[1], [2]]),
+    "awaited": lambda: asyncio.run(JOB.aperform_async(1)),
+}
+
+
+@pytest.mark.parametrize("push", INTO_A_BATCH.values(), ids=INTO_A_BATCH)
+def test_a_replica_that_refuses_a_push_into_a_batch_is_told_as_for_any_push(
+    push: Callable[[], object], new_redis_server: Callable[..., RedisServer]
+) -> None:
+    """A script pushes it, and its error says what to do, too."""
+    server = new_redis_server()
+    sidekiq.configure(redis_url=server.url)
+    with server.client() as client, sidekiq.Batch().jobs():
+        client.replicaof("127.0.0.1", server.port)
+
+        with pytest.raises(RedisReplyError, match=r"refused twice and is not enqueued.*URL of the primary") as caught:
+            push()
+
+        client.replicaof("NO", "ONE")
+    assert (caught.value.code, caught.value.is_advised) == ("READONLY", True)
+
+
+@pytest.mark.parametrize("in_a_batch", [False, True])
+def test_a_redis_that_cannot_save_says_that_the_job_is_not_enqueued(
+    in_a_batch: bool, new_redis_server: Callable[..., RedisServer]
+) -> None:
+    """Redis's own text speaks of its settings, and not of the job."""
+    server = new_redis_server()
+    sidekiq.configure(redis_url=server.url)
+    with server.client() as client, sidekiq.Batch().jobs() if in_a_batch else nullcontext():
+        # A snapshot cannot take the place of a folder.
+        (server.directory / "dump.rdb").mkdir()
+        client.config_set("save", "3600 1")
+        client.bgsave()
+        eventually(lambda: client.info("persistence")["rdb_last_bgsave_status"] == "err")
+
+        with pytest.raises(RedisReplyError, match="cannot save its data, and the job is not enqueued") as caught:
+            JOB.perform_async(1)
+
+        client.config_set("save", "")
+    assert (caught.value.code, caught.value.is_advised) == ("MISCONF", True)

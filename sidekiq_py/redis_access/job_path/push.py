@@ -27,15 +27,22 @@ if TYPE_CHECKING:
     from sidekiq_py.redis_access.job_path.watched_push import Watched
 
 
-# Code of a refusal -> its reason, and what to do.
-_ADVICE = {
+# Code of a refusal -> why the push is not enqueued, and what to do. What a failover refused was sent once more.
+_ADVICE = dict.fromkeys(
+    FAILOVER_CODES,
+    ("It was refused twice and", "Give the URL of the primary, or push again when the failover is over"),
+) | {
     "OOM": (
-        "This Redis is full",
+        "This Redis is full, and the job",
         "Let workers drain its queues or raise maxmemory, then push again; leave maxmemory-policy at noeviction, "
         "because any other policy would evict jobs",
     ),
+    "MISCONF": (
+        "This Redis cannot save its data, and the job",
+        "Make room on its disk or correct the rights of its directory, then push again",
+    ),
     "NOPERM": (
-        "This Redis user lacks a right that the push needs",
+        "This Redis user lacks a right that the push needs, and the job",
         "docs/redis.md lists the rights of a user that pushes jobs, and those that a status, batches and workflows "
         "need in addition",
     ),
@@ -429,14 +436,14 @@ def refused_for_good(refusals: Sequence[tuple[int, RedisReplyError]], *, count: 
 
 
 def advised(refusal: RedisReplyError) -> RedisReplyError:
-    """*refusal*, with what to do if Redis is full or its user lacks a right. Nothing was pushed."""
+    """*refusal*, with what to do if Redis takes no writes, or its user lacks a right. Nothing was pushed."""
     advice = _ADVICE.get(refusal.code)
     if advice is None:
         return refusal
     reason, remedy = advice
     return RedisReplyError(
-        f"{str(refusal).rstrip('.')}. {reason}, and the job is not enqueued (of a bulk push: this slice and those "
-        f"after it). {remedy}",
+        f"{str(refusal).rstrip('.')}. {reason} is not enqueued (of a bulk push: this slice and those after it). "
+        f"{remedy}",
         is_advised=True,
     )
 
@@ -452,14 +459,9 @@ def refused_twice(
         count: The number of the push's commands; the last one carries the jobs.
     """
     place, error = again[-1]
-    text = str(error).rstrip(".")
     if refusals[place][0] != count - 1:
-        return RedisReplyError(f"{text}. {_ENQUEUED}")
-    return RedisReplyError(
-        f"{text}. It was refused twice and is not enqueued (of a bulk push: this slice and those after it). Give the "
-        "URL of the primary, or push again when the failover is over",
-        is_advised=True,
-    )
+        return RedisReplyError(f"{str(error).rstrip('.')}. {_ENQUEUED}")
+    return advised(error)
 
 
 def _read(link: Link, count: int, *, first: int = 0) -> list[tuple[int, RedisReplyError]]:

@@ -1,4 +1,4 @@
-"""Redis is restarted, forgets its scripts, is full or turns into a replica, while workers are at work."""
+"""Redis is restarted, forgets its scripts, is full, turns into a replica or refuses a password, while workers work."""
 
 import random
 import time
@@ -46,7 +46,7 @@ def test_nothing_is_lost_when_redis_and_workers_are_killed(
 ) -> None:
     """In any order; what runs twice ran before in a process that was killed."""
     fleet, jobs, draw = durable_fleet, 6000, random.Random(99)
-    push_jobs(fleet.client, mixed(jobs, 0.002))
+    push_jobs(fleet.client, mixed(jobs, 0.01))
     workers = [fleet.start() for _ in range(3)]
     for quota in (800, 1600, 2400, 3200):
         eventually(lambda quota=quota: fleet.ledger.count(STARTED) > quota, 30)
@@ -93,7 +93,7 @@ def test_a_server_that_forgets_its_scripts_costs_nothing(fleet: Fleet, report: C
 def test_a_lost_registry_costs_no_job(fleet: Fleet, report: Callable[[object], None]) -> None:
     """Workers enter it again, under the names under which they hold their jobs."""
     jobs = 4000
-    push_jobs(fleet.client, mixed(jobs, 0.002))
+    push_jobs(fleet.client, mixed(jobs, 0.01))
     fleet.start()
     fleet.start()
     owners = eventually(lambda: len(found := fleet.client.hkeys("sidekiq_py:owners")) == 2 and set(found))
@@ -184,3 +184,34 @@ def test_workers_wait_out_a_demotion(
     report(books)
     assert (books.once, books.again, books.lost, books.doubled) == (jobs, 0, (), ())
     assert durable_server.is_running
+
+
+@pytest.mark.parametrize("processes", [None, 2])
+def test_workers_wait_until_their_password_is_accepted_again(
+    durable_fleet: Fleet, durable_server: RedisServer, report: Callable[[object], None], processes: int | None
+) -> None:
+    """It is changed too early: one worker has the new one, and runs what the other may not fetch."""
+    fleet, jobs, user = durable_fleet, 6000, ("ACL", "SETUSER", "worker")
+    fleet.client.execute_command(*user, "on", ">old", ">new", "~*", "&*", "+@all")
+    push_jobs(fleet.client, mixed(jobs, 0.01))
+    both = [
+        fleet.start(redis_url=f"redis://worker:{password}@127.0.0.1:{durable_server.port}/0", processes=processes)
+        for password in ("old", "new")
+    ]
+    eventually(lambda: fleet.ledger.count(STARTED) > 500, 30)
+
+    fleet.client.execute_command(*user, "<old")
+    fleet.client.execute_command("CLIENT", "KILL", "USER", "worker")
+    eventually(lambda: "NOAUTH" in both[0].log, 30)
+    ran = fleet.ledger.count(STARTED)
+    eventually(lambda: fleet.ledger.count(STARTED) > ran + 100, 30)
+    fleet.client.execute_command(*user, ">old")
+    fleet.wait_until_done()
+
+    books = fleet.books(jobs)
+    told = [line for line in both[0].log.splitlines() if "NOAUTH" in line]
+    report(f"{books}; lines of log={len(told)}")
+    assert (books.once, books.again, books.lost, books.doubled) == (jobs, 0, (), ())
+    assert all(worker.is_running for worker in both)
+    # Once by each part of each process.
+    assert len(told) <= 6 * (processes or 1)

@@ -69,6 +69,20 @@ def test_a_key_of_another_type(server: RedisServer, client: redis.Redis) -> None
     assert code_of_a_push_within_a_script(server.url) == "WRONGTYPE"
 
 
+def test_an_error_reads_as_if_no_script_had_met_it(server: RedisServer) -> None:
+    """The digest and the line of a script of ours tell its users nothing."""
+    pool = Pool(RedisSettings(server.url))
+    pool.command("SET", "queue:a", "foreign")
+    with pytest.raises(RedisReplyError) as plain:
+        pool.command("LPUSH", "queue:a", "a")
+
+    with pytest.raises(RedisReplyError) as within:
+        pool.command("EVAL", PUSH, 1, "queue:a")
+
+    assert str(within.value) == str(plain.value)
+    pool.close()
+
+
 @pytest.mark.parametrize("rule", ["-lpush", "resetkeys ~other"])
 def test_what_an_acl_forbids(rule: str, server: RedisServer, client: redis.Redis) -> None:
     """A command or a key."""

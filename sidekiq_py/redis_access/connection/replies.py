@@ -20,6 +20,8 @@ FAILOVER_CODES = frozenset({"READONLY", "NOREPLICAS", "UNBLOCKED"})
 _WITHIN_A_SCRIPT = re.compile(
     r"(?:Error running script \(call to \w+\): @user_script:\d+: )?(?:@user_script: \d+: )?(?:-|ERR )?"
 )
+# Redis 7.0 adds where the command stands in the script, in all but the result of `redis.pcall`.
+_PLACE_IN_A_SCRIPT = re.compile(r" script: [0-9a-f]{40}, on @?user_script:\d+\.$")
 # By a part of the error's text: what to do if a server was found, but no connection could be made.
 _WHERE_A_SERVER_WAS_FOUND = {
     "reset by peer": "If this server uses TLS, write rediss:// in the URL; if it asks for a client's certificate, add "
@@ -67,7 +69,7 @@ def pcall_error(text: bytes) -> RedisReplyError:
 
 
 def _with_code(text: str, code: str | None) -> RedisReplyError:
-    text = _WITHIN_A_SCRIPT.sub("", text, count=1)
+    text = _PLACE_IN_A_SCRIPT.sub("", _WITHIN_A_SCRIPT.sub("", text, count=1))
     if text.startswith(_FORBIDDEN_WITHIN_A_SCRIPT):
         code = "NOPERM"
     if code and not text.startswith(code):

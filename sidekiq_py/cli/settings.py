@@ -247,14 +247,14 @@ def _capsules(given: Mapping[str, Any], major: int | None) -> tuple[CapsuleConfi
     if not (others and given.get("queues") == [] and major != 6):
         own_queues = parse_queues(given.get("queues"), "queues", major)
         capsules["default"] = CapsuleConfig("default", concurrency, own_queues)
-    for name, own in others.items():
+    for name, own in ((to_s(key), own) for key, own in others.items()):
         if not isinstance(own, Mapping):
             raise ConfigError(f"capsule {name} must hold queues and concurrency")
         place = f"capsules: {name}"
         own_concurrency = values.positive_integer(own.get("concurrency", concurrency), f"{place}: concurrency")
         # In Ruby, a capsule without queues serves none.
         queues = parse_queues(own["queues"], f"{place}: queues", major) if own.get("queues") else ()
-        capsules[str(name)] = CapsuleConfig(str(name), own_concurrency, queues)
+        capsules[name] = CapsuleConfig(name, own_concurrency, queues)
     return tuple(capsules.values())
 
 

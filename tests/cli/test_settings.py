@@ -76,18 +76,20 @@ def test_with_empty_queues_only_the_other_capsules_are_served(tmp_path: Path) ->
 
 
 def test_capsules_have_queues_and_threads_of_their_own(tmp_path: Path) -> None:
-    """The top level is the capsule `default`."""
+    """The top level is the capsule `default`. A name that is no text in YAML is written as in Ruby."""
     yaml = """
         :concurrency: 4
         :capsules:
           :unsafe:
             :queues: [[imports, 1], [exports, 1]]
             :concurrency: 1
+          no: {queues: [mail]}
     """
 
     assert config(tmp_path, yaml).capsules == (
         CapsuleConfig("default", 4, (QueueConfig("default"),)),
         CapsuleConfig("unsafe", 1, (QueueConfig("imports", 1), QueueConfig("exports", 1))),
+        CapsuleConfig("false", 4, (QueueConfig("mail"),)),
     )
 
 

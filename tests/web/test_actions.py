@@ -481,6 +481,17 @@ def test_clearing_needs_a_name(operator):
     assert AuditLog().page() == []
 
 
+def test_a_job_that_cannot_be_read_has_no_link_to_a_copy(operator, redis_client):
+    """The page of a copy could only answer that the job is not JSON."""
+    redis_client.zadd("retry", {b"{not JSON": 1, b'{"class":"HardJob","args":[]}': 2})
+    unreadable, job = keys_on(operator.get("/retries"))
+
+    assert "Edit and enqueue a copy" in operator.get(f"/job?at=/retries&key={job}").shown
+    page = operator.get(f"/job?at=/retries&key={unreadable}")
+    assert page.status == 200
+    assert "Edit and enqueue a copy" not in page.shown
+
+
 def test_a_copy_has_changed_arguments_and_every_other_byte_as_it_was(operator, redis_client):
     """Large integers, float texts, escapes and foreign keys are kept; the failure is not copied."""
     raw = (

@@ -58,9 +58,12 @@ def _app_in(module: ModuleType, name: str, by_name: Callable[..., Any], imp: Cal
         except ModuleNotFoundError as error:
             if error.name != f"{name}.celery":
                 raise
-    for suspect in vars(module).values():
-        if isinstance(suspect, _state.AppType) or is_of_the_real_celery(suspect):
-            return suspect
+    suspects = list(vars(module).values())
+    # Ours first: a module that has one may import a name of Celery's, too.
+    ours = (suspect for suspect in suspects if isinstance(suspect, _state.AppType))
+    found = next(ours, None) or next(filter(is_of_the_real_celery, suspects), None)
+    if found is not None:
+        return found
     raise AttributeError(
         f"module {name!r} has no app: neither its `app` nor its `celery` is one; name it, as in {name}:my_app"
     )

@@ -633,6 +633,20 @@ def test_an_app_of_the_real_celery_is_refused(app: str, tmp_path: Path) -> None:
     assert "not_moved is an app of the real Celery; change the imports from `celery`" in done.stderr
 
 
+def test_an_app_is_found_beside_a_name_of_the_real_celery(tmp_path: Path) -> None:
+    """While a program moves, a module may still import `current_app`. It was taken for the module's app."""
+    (tmp_path / "half_moved.py").write_text(
+        "from celery import current_app\nfrom sidekiq_celery import Celery\n\nshop_app = Celery('half_moved')\n"
+    )
+    words = [python_with_celery(), "-m", "sidekiq_celery", "-A", "half_moved", "report"]
+
+    done = subprocess.run(
+        words, cwd=tmp_path, env={**os.environ, **environment()}, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("pool", ["prefork", "solo"])
 def test_a_redis_out_of_reach_is_told_in_a_line(pool: str) -> None:
     """No traceback, and an exit code for the supervisor."""

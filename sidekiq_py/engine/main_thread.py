@@ -48,6 +48,9 @@ def run_worker(
         return _serve(launcher, on_stop)
     _start(launcher, runs_jobs_here=True)
     on_ready()
+    if signals.has("TERM", "INT"):
+        # A child that is started in a stop, to settle the job of another one: this thread would fetch a job first.
+        launcher.quiet()
     codes: list[int] = []
     serving = threading.Thread(
         target=lambda: codes.append(_serve_beside(launcher, on_stop)), name="sidekiq.signals", daemon=True

@@ -23,6 +23,13 @@ from tests.support.waiting import eventually
 
 WAIT_SECONDS = 60
 PROGRAM = "celery_steps.rb"
+# What the file of that release leaves: a method that the file of this one replaces, among the death handlers.
+FILE_OF_0_1 = """
+SidekiqCelery.define_singleton_method(:died) do |payload, error|
+  report(payload, "FAILURE", {"exc_type" => error.class.name, "exc_message" => [], "exc_module" => nil})
+end
+Sidekiq.configure_server { |config| config.death_handlers.replace([SidekiqCelery.method(:died)]) }
+"""
 
 double = ruby_job("StepDouble")
 fails = ruby_job("StepFails", retry=0)
@@ -189,12 +196,13 @@ def test_a_ruby_step_that_fails_for_good_fails_its_chord(
     assert isinstance(app.AsyncResult("body").result, ChordError)
 
 
+@pytest.mark.parametrize("loaded", ["", FILE_OF_0_1], ids=["this release's", "0.1's"])
 def test_a_ruby_step_fails_once_if_the_file_for_batches_is_loaded_too(
-    app: Celery, start_ruby: StartRuby, redis_client: redis.Redis, tmp_path: Path
+    app: Celery, start_ruby: StartRuby, redis_client: redis.Redis, tmp_path: Path, loaded: str
 ) -> None:
     """That file contains this one. The end of the step was reported twice, and errbacks were called twice."""
     support = tmp_path / "sidekiq_py.rb"
-    support.write_text(ruby_support.text())
+    support.write_text(loaded + ruby_support.text())
     start_ruby(program=PROGRAM, concurrency=1, environment={"SIDEKIQ_PY_SUPPORT": str(support)})
 
     chain(fails.s(), app.signature("last")).apply_async()

@@ -24,8 +24,7 @@ module SidekiqCelery
   end
 
   class << self
-    # The death handler.
-    def call(payload, error)
+    def died(payload, error)
       failure = {"exc_type" => error.class.name, "exc_message" => [error.message.to_s], "exc_module" => nil}
       report(payload, "FAILURE", failure, (error.backtrace || []).join("\n"))
     end
@@ -78,6 +77,7 @@ end
 
 Sidekiq.configure_server do |config|
   config.server_middleware { |chain| chain.add SidekiqCelery::Steps }
-  # `sidekiq-py ruby-support` prints this code too, so a program may load it twice.
-  config.death_handlers << SidekiqCelery unless config.death_handlers.include?(SidekiqCelery)
+  # `sidekiq-py ruby-support` prints this code too, so a program may load it twice, also that of an earlier release.
+  is_loaded = config.death_handlers.any? { |handler| handler.is_a?(Method) && handler.receiver == SidekiqCelery }
+  config.death_handlers << SidekiqCelery.method(:died) unless is_loaded
 end

@@ -33,22 +33,36 @@ def test_both_clients_find_the_primary(
 def test_options_in_the_url_are_for_the_connections_to_the_primary(
     new_redis_server: Callable[..., RedisServer], tmp_path: Path
 ) -> None:
-    """As with any other URL: those that redis-py knows count, and a misspelled one is refused by both clients."""
+    """As with any other URL, by both clients. The sentinels say where the primary is."""
     primary = new_redis_server()
     stored = primary.client()
     with Sentinel(primary, tmp_path) as sentinel:
-        sidekiq.configure(redis_url=f"{sentinel.url}?client_name=shop", sidekiq_version="6")
+        sidekiq.configure(redis_url=f"{sentinel.url}?client_name=shop&port=1", sidekiq_version="6")
         job = sidekiq.ruby_job("A")
 
         job.perform_async(1)
         names = [client["name"] for client in stored.client_list()]
         asyncio.run(job.aperform_async(2))
 
-        assert "shop" in names
-        sidekiq.configure(redis_url=f"{sentinel.url}?client_nam=shop", sidekiq_version="6")
-        with pytest.raises(ConfigError, match=r"redis\+sentinel:// has no option client_nam\. Remove it"):
-            job.perform_async(3)
-        with pytest.raises(ConfigError, match=r"redis\+sentinel:// has no option client_nam\. Remove it"):
-            asyncio.run(job.aperform_async(4))
+    assert "shop" in names
     assert stored.llen("queue:default") == 2
     stored.close()
+
+
+@pytest.mark.parametrize(
+    ("option", "advice"),
+    [("client_nam=shop", "Remove it"), ("sentinel_pasword=hush", "Those for the sentinels are sentinel_username")],
+)
+def test_a_misspelled_option_is_refused(
+    new_redis_server: Callable[..., RedisServer], tmp_path: Path, option: str, advice: str
+) -> None:
+    """It was ignored, and with it what it was meant to change."""
+    with Sentinel(new_redis_server(), tmp_path) as sentinel:
+        sidekiq.configure(redis_url=f"{sentinel.url}?{option}", sidekiq_version="6")
+        job = sidekiq.ruby_job("A")
+        expected = rf"redis\+sentinel:// has no option {option.partition('=')[0]}\. {advice}"
+
+        with pytest.raises(ConfigError, match=expected):
+            job.perform_async(3)
+        with pytest.raises(ConfigError, match=expected):
+            asyncio.run(job.aperform_async(4))

@@ -23,6 +23,7 @@ from sidekiq_py.errors import ConfigError, RedisConnectionError
 from sidekiq_py.redis_access.connection.settings import RedisSettings, redact
 
 _NAMES_OF_A_LIBRARY = frozenset({"driver_info", "lib_name", "lib_version"})
+_FOR_SENTINELS = ("sentinel_username", "sentinel_password", "sentinel_ssl")
 
 # The size of a connection's read buffer. redis-py allots 32 kB, earlier releases 64 kB, and a worker keeps a dozen
 # connections. With 16 kB, reading 50 jobs of 250 bytes takes as long; 200 of them take 22 μs rather than 18.
@@ -176,6 +177,12 @@ def sentinels_of(settings: RedisSettings) -> Sentinels:
         **{"socket_timeout": seconds, "socket_connect_timeout": seconds, "retry": Retry(NoBackoff(), 0)},
         **{name: query[f"sentinel_{name}"] for name in ("username", "password") if f"sentinel_{name}" in query},
     }
+    unknown = {name for name in query if name.startswith("sentinel_")}.difference(_FOR_SENTINELS)
+    if unknown:
+        raise ConfigError(
+            f"redis_url is {redact(settings.url)!r}: {parts.scheme}:// has no option {min(unknown)}. Those for the "
+            f"sentinels are {', '.join(_FOR_SENTINELS)}"
+        )
     is_secure = parts.scheme.startswith("rediss")
     if query.get("sentinel_ssl", "").lower() in ("true", "1", "yes"):
         of_sentinels |= {"ssl": True, **secrecy}
@@ -288,7 +295,7 @@ def _query_options(url: str) -> dict[str, Any]:
         options: dict[str, Any] = dict(parse_url(f"rediss://primary/?{urlsplit(url).query}"))
     except ValueError as error:
         raise ConfigError(f"redis_url is {redact(url)!r}: {error}") from error
-    others = ("host", "connection_class", "max_connections")
+    others = ("host", "port", "connection_class", "max_connections")
     return {name: value for name, value in options.items() if name not in others and not name.startswith("sentinel_")}
 
 

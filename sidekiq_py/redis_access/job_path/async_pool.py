@@ -294,10 +294,9 @@ class AsyncPool:
 
     async def _primary_recipe(self) -> tuple[type[aio.AbstractConnection], dict[str, Any]]:
         """The options for the primary that the sentinels name. They are asked in a thread."""
-        found: Any = await asyncio.to_thread(self._pool.new_link)
-        connection = found._connection
-        place = {"host": connection.host, "port": connection.port}
-        return AWAITED[type(connection)], {**place, **sentinels_of(self.settings).options}
+        connection: Any = await asyncio.to_thread(lambda: self._pool.new_link()._connection)
+        options = await asyncio.to_thread(lambda: sentinels_of(self.settings).options)
+        return AWAITED[type(connection)], {**options, "host": connection.host, "port": connection.port}
 
 
 class _LoopLinks:

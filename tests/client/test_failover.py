@@ -127,6 +127,21 @@ def test_a_scheduled_job_stays_scheduled_when_it_is_sent_again(redis_server: Red
     assert (pushed.queue(), [score for _, score in pushed.schedule()]) == ([], [4_000_000_000])
 
 
+def test_a_primary_without_replicas_is_waited_for(redis_server: RedisServer, pushed: Pushed) -> None:
+    """Its URL is right. The advice to give that of the primary was not."""
+
+    def refuse(exchange: Exchange) -> None:
+        exchange.answer(b"-NOREPLICAS Not enough good replicas to write.\r\n")
+
+    with (
+        Interposer(redis_server.port, refuse, refuse) as between,
+        pytest.raises(RedisReplyError, match=r"NOREPLICAS .* refused twice .* Push again when replicas are connected"),
+    ):
+        sidekiq.Client(between.url).push({"class": "A", "args": [], "at": 4_000_000_000})
+
+    assert pushed.schedule() == []
+
+
 @ALL
 def test_a_lost_reply_says_that_the_job_may_be_enqueued(push: Push, redis_server: RedisServer, pushed: Pushed) -> None:
     """It is not sent again: it would then be there twice. The error names the jid."""

@@ -32,6 +32,7 @@ _ADVICE = dict.fromkeys(
     FAILOVER_CODES,
     ("It was refused twice and", "Give the URL of the primary, or push again when the failover is over"),
 ) | {
+    "NOREPLICAS": ("It was refused twice and", "Push again when replicas are connected, as min-replicas-to-write asks"),
     "OOM": (
         "This Redis is full, and the job",
         "Let workers drain its queues or raise maxmemory, then push again; leave maxmemory-policy at noeviction, "

@@ -244,7 +244,7 @@ def _capsules(given: Mapping[str, Any], major: int | None) -> tuple[CapsuleConfi
         raise ConfigError("capsules must map a name to its queues and concurrency")
     capsules = {}
     # Sidekiq 7 and 8 serve the other capsules alone if `queues` is empty.
-    if not (others and given.get("queues") == [] and major != 6):
+    if not (others and given.get("queues") in ([], {}) and major != 6):
         own_queues = parse_queues(given.get("queues"), "queues", major)
         capsules["default"] = CapsuleConfig("default", concurrency, own_queues)
     for name, own in ((to_s(key), own) for key, own in others.items()):
@@ -272,7 +272,7 @@ def parse_queues(given: Any, name: str, major: int | None) -> tuple[QueueConfig,
     Raises:
         ConfigError: A queue has no name, or its weight is not a number.
     """
-    if given is None or given == []:
+    if given in (None, [], {}):
         return (QueueConfig("default"),)
     entries: Iterable[Any] = given.items() if isinstance(given, Mapping) else given
     if isinstance(given, str):

@@ -65,9 +65,10 @@ def test_queues_are_strict_weighted_or_random_by_their_weights(tmp_path: Path) -
     assert capsule.queues == (QueueConfig("a", 3), QueueConfig("b", 2), QueueConfig("c"), QueueConfig("d", 4))
 
 
-def test_with_empty_queues_only_the_other_capsules_are_served(tmp_path: Path) -> None:
+@pytest.mark.parametrize("queues", ["[]", "{}"])
+def test_with_empty_queues_only_the_other_capsules_are_served(tmp_path: Path, queues: str) -> None:
     """As in Sidekiq 7 and 8, where the capsule `default` then has no work. Sidekiq 6 serves `default`."""
-    yaml = "queues: []\ncapsules: {mail: {queues: [mailers], concurrency: 2}}"
+    yaml = f"queues: {queues}\ncapsules: {{mail: {{queues: [mailers], concurrency: 2}}}}"
     mail = CapsuleConfig("mail", 2, (QueueConfig("mailers"),))
 
     assert config(tmp_path, yaml).capsules == (mail,)

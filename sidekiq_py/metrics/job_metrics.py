@@ -172,6 +172,15 @@ def families(counts: Counts) -> list[Family]:
     ]
 
 
+def start_family(at: float) -> Family:
+    """
+    When this worker started, in epoch seconds.
+
+    The counts alone don't tell that it has restarted, because it has none until it has run a job.
+    """
+    return Family("sidekiq_worker_start_time_seconds", "gauge", "When this worker started.", [Sample({}, at)])
+
+
 def _histogram(labels: Mapping[str, str], counts: Sequence[float], total: float) -> list[Sample]:
     return list(histogram_samples(labels, PROMETHEUS_BOUNDS, [int(count) for count in counts], float(total)))
 

@@ -13,11 +13,12 @@ import threading
 from collections.abc import Callable
 
 from sidekiq_py import program
+from sidekiq_py.clock import now_seconds
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.engine.prefork.pipes import Message, Parent
 from sidekiq_py.engine.prefork.questions import Questions
 from sidekiq_py.engine.prefork.sidecar import ALL, Role
-from sidekiq_py.metrics.job_metrics import Counts, JobMetrics, as_text, families, from_text, summed
+from sidekiq_py.metrics.job_metrics import Counts, JobMetrics, as_text, families, from_text, start_family, summed
 from sidekiq_py.metrics.text import render
 from sidekiq_py.probes.server import Answer, ProbeServer
 from sidekiq_py.probes.worker import WorkerProbes
@@ -75,6 +76,7 @@ class PreforkProbes:
     def __init__(self, parent: Parent, parent_pid: int) -> None:
         self._questions = Questions(parent)
         self._parent_pid = str(parent_pid)
+        self._started_at = now_seconds()
         self._lock = threading.Lock()
         self._ended: Counts = {}
         self._running: dict[str, Counts] = {}
@@ -92,10 +94,11 @@ class PreforkProbes:
         return Answer(True, "ready\n") if problem is None else Answer(False, problem)
 
     def metrics(self) -> str:
-        """The counts of all children in Prometheus's text format, including those that have ended."""
+        """When it started, and the counts of all children, ended ones included, in Prometheus's text format."""
         self.collect()
         with self._lock:
-            return render(families(summed([self._ended, *self._running.values()])))
+            counts = summed([self._ended, *self._running.values()])
+        return render([start_family(self._started_at), *families(counts)])
 
     def collect(self) -> None:
         """Ask all children for their counts."""

@@ -7,10 +7,10 @@ The probes of one worker process.
 
 import threading
 
-from sidekiq_py.clock import monotonic
+from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.errors import RedisError
-from sidekiq_py.metrics.job_metrics import JobMetrics, families
+from sidekiq_py.metrics.job_metrics import JobMetrics, families, start_family
 from sidekiq_py.metrics.text import render
 from sidekiq_py.probes.server import Answer, ProbeServer
 
@@ -34,6 +34,7 @@ class WorkerProbes:
     def __init__(self, counts: JobMetrics) -> None:
         self.launcher: Launcher | None = None
         self._counts = counts
+        self._started_at = now_seconds()
         self._lock = threading.Lock()
         self._asked_at = 0.0
         self._redis_error: str | None = None
@@ -55,8 +56,8 @@ class WorkerProbes:
         return Answer(True, "ready\n") if problem is None else Answer(False, f"{problem}\n")
 
     def metrics(self) -> str:
-        """Counts of the jobs it has run, in Prometheus's text format."""
-        return render(families(self._counts.counts()))
+        """When it started, and counts of the jobs it has run, in Prometheus's text format."""
+        return render([start_family(self._started_at), *families(self._counts.counts())])
 
     def _ask_redis(self, launcher: Launcher) -> str | None:
         with self._lock:

@@ -73,7 +73,8 @@ class Probes:
         status, text = self.ask("metrics")
         assert status == 200, text
         samples = [sample for family in parse(text) for sample in family.samples]
-        return {(sample.name, sample.labels["worker"]): sample.value for sample in samples if "le" not in sample.labels}
+        labelled = [(sample.labels.get("worker", ""), sample) for sample in samples if "le" not in sample.labels]
+        return {(sample.name, job_class): sample.value for job_class, sample in labelled}
 
 
 @pytest.fixture
@@ -117,6 +118,24 @@ def test_a_worker_is_live_and_ready_and_tells_what_it_ran(start: Start, probes: 
     eventually(lambda: probes.counts().get(("sidekiq_jobs_success_total", "Fine")) == 2)
     assert probes.counts()["sidekiq_jobs_failed_total", "Boom"] == 1
     assert probes.counts()["sidekiq_job_latency_seconds_count", "Fine"] == 2
+
+
+@pytest.mark.kill
+@pytest.mark.parametrize("arguments", FORMS)
+def test_a_restart_is_seen_even_if_no_job_has_run(start: Start, probes: Probes, arguments: tuple[str]) -> None:
+    """A worker that dies before it has finished a job has no counter that could be reset."""
+    name = ("sidekiq_worker_start_time_seconds", "")
+    worker = start(*arguments)
+    eventually(lambda: probes.is_good("ready"))
+    first = probes.counts()
+
+    worker.kill()
+    eventually(lambda: not probes.is_good("live"))
+    start(*arguments)
+    eventually(lambda: probes.is_good("ready"))
+
+    assert first.keys() == {name}
+    assert probes.counts()[name] > first[name]
 
 
 @pytest.mark.parametrize("arguments", FORMS)

@@ -81,7 +81,17 @@ class SortedEntry(JobRecord):
     @property
     def key(self) -> str:
         """`<score>-<digest of the bytes>`, fit for a URL. `JobSet.find_keys` finds exactly this entry again by it."""
-        return f"{_bound(self.score)}-{_digest(self.value)}"
+        return self.key_of(self.value)
+
+    def key_of(self, shown: bytes) -> str:
+        """
+        A key for readers who may not see all of the payload: `key` would tell them whether a hidden value is the one
+        that they have guessed.
+
+        Args:
+            shown: The payload as these readers see it.
+        """
+        return f"{_bound(self.score)}-{_digest(shown)}"
 
     @property
     def at(self) -> datetime:
@@ -225,11 +235,16 @@ class JobSet(SizedOfRedis):
         members, size = job_sets.at_rank(self._pool, self.name, start, count, downward=latest_first)
         return [SortedEntry(self, member, score) for member, score in members], size
 
-    def find_keys(self, wanted: Iterable[str]) -> dict[str, SortedEntry]:
+    def find_keys(
+        self, wanted: Iterable[str], *, shown: Callable[[bytes], bytes] | None = None
+    ) -> dict[str, SortedEntry]:
         """
         The entries with these keys (`SortedEntry.key`) that still have the same score and bytes.
 
         One round trip, unless more than a thousand entries share a score.
+
+        Args:
+            shown: For keys that `key_of` has made: makes the shown bytes of a payload.
         """
         by_score: dict[str, set[str]] = {}
         for key in wanted:
@@ -242,7 +257,7 @@ class JobSet(SizedOfRedis):
             pages = job_sets.pages_at(self._pool, self.name, list(by_score), start, _SCAN_COUNT)
             for (score, digests), page in zip(list(by_score.items()), pages, strict=True):
                 for member, score_reply in page:
-                    digest = _digest(member)
+                    digest = _digest(shown(member) if shown else member)
                     if digest in digests:
                         found[f"{score}-{digest}"] = SortedEntry(self, member, score_reply)
                         digests.discard(digest)

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, repeat
 from typing import Any, Self
@@ -57,7 +57,11 @@ class QueuedJob(JobRecord):
     @property
     def key(self) -> str:
         """The digest of its bytes, fit for a URL. Jobs with equal bytes have the same key."""
-        return _digest(self.value).hex()[:20]
+        return self.key_of(self.value)
+
+    def key_of(self, shown: bytes) -> str:
+        """As `SortedEntry.key_of`: a key for readers who see the payload as *shown*."""
+        return _digest(shown).hex()[:20]
 
     def delete(self) -> bool:
         """Remove it from its queue. Returns False if it is no longer there: it was fetched by a worker, or deleted."""
@@ -266,13 +270,14 @@ class Queue(SizedOfRedis):
                 return QueuePage(tuple(found), None if is_end else after + number, number, length)
             size.adapt(window)
 
-    def find_near(self, key: str, place: int) -> QueuedJob | None:
+    def find_near(self, key: str, place: int, *, shown: Callable[[bytes], bytes] | None = None) -> QueuedJob | None:
         """
         Find a job by its `QueuedJob.key` near the position it had a while ago. Workers have fetched jobs since, so it
         is now nearer to its turn. Looks at 10,000 jobs at most.
 
         Args:
             place: Its earlier position, counted from the next job to run.
+            shown: As for `JobSet.find_keys`.
         """
         # The first window includes the position itself, with room for jobs that were returned in front of it.
         end = place + _PAGE_JOBS
@@ -281,7 +286,7 @@ class Queue(SizedOfRedis):
             window, _length = queues.page(self._pool, self.name, start, end - start, oldest_first=True)
             for before, raw in enumerate(window, start):
                 job = QueuedJob(raw, self.name, self._pool, before)
-                if job.key == key:
+                if job.key_of(shown(raw) if shown else raw) == key:
                     return job
             if start == 0:
                 return None

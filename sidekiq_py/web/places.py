@@ -115,13 +115,14 @@ class SetPlace:
         self.jobs = kind(pool=visit.pool)
         self.name = self.jobs.name
         self._redaction = visit.site.redaction
+        self._known_by = visit.site.known_by
 
     def read(self, wanted: PageFilter, start: int, limit: int, *, latest_first: bool) -> Found:
         """As in `Place`; without a filter it takes one round trip."""
         if wanted.is_empty:
             entries, size = self.jobs.at_rank(start, limit, latest_first=latest_first)
             end = start + len(entries)
-            return Found([(entry.key, entry) for entry in entries], end if end < size else None, end, size)
+            return Found([(self.key_of(entry), entry) for entry in entries], end if end < size else None, end, size)
         first, last = self._ranks(wanted, latest_first=latest_first)
         start = max(start, first)
         rows: list[tuple[str, JobRecord]] = []
@@ -134,7 +135,7 @@ class SetPlace:
             for entry in entries:
                 place += 1
                 if wanted.fits(entry, entry.score, self._redaction):
-                    rows.append((entry.key, entry))
+                    rows.append((self.key_of(entry), entry))
                 if len(rows) == limit:
                     break
             page_size.adapt(entry.value for entry in entries)
@@ -150,7 +151,11 @@ class SetPlace:
 
     def find(self, keys: Sequence[str]) -> dict[str, SortedEntry]:
         """As in `Place`."""
-        return self.jobs.find_keys(keys)
+        return self.jobs.find_keys(keys, shown=self._known_by)
+
+    def key_of(self, entry: SortedEntry) -> str:
+        """The key of an entry in addresses and forms."""
+        return entry.key_of(self._known_by(entry.value))
 
     def act(self, action: str, jobs: Iterable[Any], target: str = "", **options: Any) -> BulkResult:
         """As in `Place`."""
@@ -201,9 +206,10 @@ class QueuePlace:
         self.title = f"Queue {self.name}"
         self._queue = Queue(self.name, pool=visit.pool)
         self._redaction = visit.site.redaction
+        self._known_by = visit.site.known_by
 
     def read(self, wanted: PageFilter, start: int, limit: int, *, latest_first: bool) -> Found:
-        """As in `Place`. A key is the digest of a job and its position, counted from the job that runs next."""
+        """As in `Place`."""
         place, rows, is_end = start, list[tuple[str, JobRecord]](), False
         end = start + (limit if wanted.is_empty else _LOOKED_AT)
         size, page_size = 0, PageSize(FIRST_READ)
@@ -214,7 +220,7 @@ class QueuePlace:
                 stood = job.placed.before
                 place += 1
                 if wanted.fits(job, _enqueued_at(job), self._redaction):
-                    rows.append((f"{job.key}-{max(0, stood)}", job))
+                    rows.append((self.key_of(job, max(0, stood)), job))
                 if len(rows) == limit:
                     is_end = is_end and job is page.jobs[-1]
                     break
@@ -235,10 +241,14 @@ class QueuePlace:
         for key in keys:
             digest, _, text = key.rpartition("-")
             place = whole_number(text, _LONGEST_PLACE)
-            job = None if place is None else self._queue.find_near(digest, place)
+            job = None if place is None else self._queue.find_near(digest, place, shown=self._known_by)
             if job is not None:
                 found[key] = job
         return found
+
+    def key_of(self, job: QueuedJob, place: int) -> str:
+        """The key of a job in addresses and forms: a digest, and its position, counted from the job that runs next."""
+        return f"{job.key_of(self._known_by(job.value))}-{place}"
 
     def act(self, action: str, jobs: Iterable[Any], target: str = "", **options: Any) -> BulkResult:
         """As in `Place`."""

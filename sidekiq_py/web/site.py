@@ -16,7 +16,7 @@ from anyio import CapacityLimiter, to_thread
 from jinja2 import ChoiceLoader, DictLoader, Environment, PackageLoader, StrictUndefined
 
 from sidekiq_py import program
-from sidekiq_py.api import Overview, OverviewReader, OverviewScope, TrendPoint
+from sidekiq_py.api import JobRecord, Overview, OverviewReader, OverviewScope, TrendPoint
 from sidekiq_py.api.source import pool_for
 from sidekiq_py.clock import monotonic
 from sidekiq_py.doctor import Report, examine
@@ -39,6 +39,8 @@ _MOST_SEEN = 20
 _MOST_THREADS = 20
 _KEPT_SECONDS = 10.0
 _EXAMINED_FOR_SECONDS = 60.0
+# Of each, two digests.
+_MOST_KNOWN = 50_000
 _PATH = re.compile(r"(/[A-Za-z0-9_-]+)+")
 _SERVER_NAME = re.compile(r"[A-Za-z0-9_.-]{1,50}")
 
@@ -361,6 +363,7 @@ class Site:
         self.trace_url = trace_url
         self.servers = {name: Server(name, given) for name, given in (servers or {DEFAULT_SERVER: pool}).items()}
         self._redaction = redaction
+        self._known: tuple[Redaction | None, dict[bytes, bytes | None]] = (None, {})
         self.access = access
         self.throttle = Throttle()
         program.extensions.load_installed()
@@ -375,6 +378,22 @@ class Site:
     def redaction(self) -> Redaction:
         """The policy for hiding values."""
         return self._redaction or current()
+
+    def known_by(self, payload: bytes) -> bytes:
+        """
+        What the keys of jobs in addresses are made of: the payload, or a digest of what is shown of it if something is
+        hidden. With a digest of all of it, a reader could check guesses at a hidden value.
+
+        It is remembered, because a job is looked for among all that have its score, and to redact one takes 0.1 ms.
+        """
+        policy = self.redaction
+        if self._known[0] is not policy or len(self._known[1]) >= _MOST_KNOWN:
+            self._known = (policy, {})
+        known, digest = self._known[1], hashlib.sha256(payload).digest()
+        if digest not in known:
+            shown = text.ShownJob(JobRecord(payload), policy).known_by
+            known[digest] = None if shown == payload else hashlib.sha256(shown).digest()
+        return known[digest] or payload
 
     @property
     def first_server(self) -> Server:

@@ -178,10 +178,27 @@ class ShownJob:
         Returns:
             None if the policy cannot be applied to it.
         """
-        raw = self.record.value.decode(errors="backslashreplace")
+        text = self._whole_text
+        return None if text is None else shortened(text, _LONGEST_TEXT)
+
+    @property
+    def known_by(self) -> bytes:
+        """
+        What the keys of its place are made of: the payload, or what is shown of it.
+
+        A digest of the whole payload would tell a reader whether a hidden value is the one that was guessed.
+        """
+        text = self._whole_text
+        return self.record.value if text == self._raw else (text or "").encode(errors="backslashreplace")
+
+    @property
+    def _raw(self) -> str:
+        return self.record.value.decode(errors="backslashreplace")
+
+    @property
+    def _whole_text(self) -> str | None:
+        if self._redaction.is_empty:
+            return self._raw
         if not self.record.item:
-            if self._redaction.is_empty:
-                return shortened(raw, _LONGEST_TEXT)
-            masked = self._redaction.mask_text(raw)
-            return None if masked is None else shortened(masked, _LONGEST_TEXT)
-        return shortened(json_text(self.redacted.item) if self.is_redacted else raw, _LONGEST_TEXT)
+            return self._redaction.mask_text(self._raw)
+        return json_text(self.redacted.item) if self.is_redacted else self._raw

@@ -120,6 +120,44 @@ def test_scripts_in_an_address_stay_text(operator, failed, name):
             check(operator.get(f"{path}?{field}={quote(SCRIPT)}&name=x&class=x"))
 
 
+@pytest.mark.parametrize("page", ["/retries", "/queue?name=default"])
+def test_addresses_do_not_tell_whether_a_hidden_value_was_guessed(visitor, redis_client, payload, page):
+    """A digest of the whole payload would: a viewer could try out every PIN, having all the rest of the payload."""
+
+    def addresses_with(**secrets):
+        job = payload(klass="Pay", args=[7, secrets])
+        redis_client.flushall()
+        redis_client.zadd("retry", {job: 1_800_000_000})
+        redis_client.lpush("queue:default", job)
+        redis_client.sadd("queues", "default")
+        return [link for link in links_of(viewer.get(page)) if link.startswith("/job?")]
+
+    viewer = visitor("viewer")
+    hidden, other, visible = (addresses_with(**more) for more in ({"pin_token": 1}, {"pin_token": 2}, {"pin": 1}))
+
+    assert hidden == other != visible
+    assert "[redacted]" not in viewer.get(unescape(visible[0])).shown
+
+
+@pytest.mark.parametrize(("page", "fields"), [("/retries", {}), ("/queue", {"name": "default"})], ids=["set", "queue"])
+def test_a_job_with_hidden_values_is_found_by_its_address(visitor, redis_client, payload, page, fields):
+    """Its page opens, and a button acts on this job and not on its neighbours."""
+    secret = [payload(str(number) * 24, klass="Pay", args=[{"token": number}]) for number in range(3)]
+    redis_client.zadd("retry", dict.fromkeys(secret, 1_800_000_000))
+    redis_client.rpush("queue:default", *secret)
+    redis_client.sadd("queues", "default")
+    operator = visitor("operator")
+    address = f"{page}?name=default"
+    links = [link for link in links_of(operator.get(address)) if link.startswith("/job?")]
+    [link] = {link for link in links if "1" * 24 in operator.get(link).shown}
+
+    key = re.search(r"key=([^&]+)", link)[1]
+    operator.post(f"{page}/act", {**fields, "action": "delete", "key": key, "sure": "yes"})
+
+    left = redis_client.zrange("retry", 0, -1) if page == "/retries" else redis_client.lrange("queue:default", 0, -1)
+    assert sorted(left) == sorted([secret[0], secret[2]])
+
+
 @pytest.mark.parametrize(
     "path",
     [

@@ -108,11 +108,11 @@ def _find(visit: Visit, jid: str) -> Response:
     for place in (SetPlace(visit, path) for path in SETS):
         entry = place.jobs.find_job(jid)
         if entry is not None:
-            places.append((place.title, place.path, None, entry.key))
+            places.append((place.title, place.path, None, place.key_of(entry)))
     looked_at = 0
     if work is None and not places:
         for queue in Queue.all(pool=visit.pool)[:_MOST_QUEUES]:
-            key, count = _in_queue(queue, jid)
+            key, count = _in_queue(visit, queue, jid)
             looked_at += count
             if key is not None:
                 places.append((f"Queue {queue.name}", "/queue", queue.name, key))
@@ -127,13 +127,13 @@ def _find(visit: Visit, jid: str) -> Response:
     )
 
 
-def _in_queue(queue: Queue, jid: str) -> tuple[str | None, int]:
+def _in_queue(visit: Visit, queue: Queue, jid: str) -> tuple[str | None, int]:
     place, size = 0, PageSize(FIRST_READ)
     while place < _JOBS_LOOKED_AT:
         page = queue.page(size.jobs, after=place, oldest_first=True)
         for found in page.jobs:
             if found.jid == jid:
-                return f"{found.key}-{place}", place + 1
+                return f"{found.key_of(visit.site.known_by(found.value))}-{place}", place + 1
             place += 1
         if page.next is None:
             break

@@ -44,6 +44,7 @@ class Misfit(NamedTuple):
 
 
 _FINISHING = _Kind(_NUMBER, "Workers cannot count the jobs they ran, or anything else that is counted in the same step")
+_FETCHING = "No Python process can fetch"
 _FIXED = {
     keys.QUEUES: _Kind("set", "Every push is refused"),
     keys.SCHEDULE: _Kind("zset", "Every job for later (perform_in, perform_at) is refused"),
@@ -54,10 +55,14 @@ _FIXED = {
     keys.STAT_PROCESSED: _FINISHING,
     keys.STAT_FAILED: _FINISHING,
     keys.PROCESS_CLEANUP: _Kind("string", "Processes that have ended may stay in the list"),
-    keys.OWNERS: _Kind("hash", "No Python process can fetch, and the jobs of none are recovered"),
+    keys.OWNERS: _Kind("hash", f"{_FETCHING}, and the jobs of none are recovered"),
     keys.DEPARTED: _Kind("hash", "Jobs of Python processes that have ended may not be recovered"),
     keys.SUSPECTS: _Kind("hash", "Jobs that kill their process are not recognized, and run again without end"),
     keys.DEATHS: _Kind("hash", "Death handlers are not called if a Python process is killed before it could call them"),
+    keys.REVOKED: _Kind("zset", _FETCHING),
+    keys.NOTICES: _Kind(_NUMBER, _FETCHING),
+    keys.AUDIT: _Kind("stream", "The dashboard refuses every action, because it could not record it"),
+    keys.BULK_RUNS: _Kind("zset", "The dashboard cannot act on all jobs that match a filter"),
     keys.LOOKOUT_LEASE: _Kind("string", "Jobs of Python processes that died with their machine may not be recovered"),
     keys.POLLER_LEASE: _Kind("string", "Python processes cannot agree on who moves due jobs"),
 }

@@ -32,6 +32,9 @@ OWNER = "app:9:ba9876543210:1"
         ("sidekiq_py:owners", "hash"),
         ("sidekiq_py:departed", "hash"),
         ("sidekiq_py:suspects", "hash"),
+        ("sidekiq_py:revoked", "sorted set"),
+        ("sidekiq_py:audit", "stream"),
+        ("sidekiq_py:bulk_runs", "sorted set"),
         (f"sidekiq_py:inflight:{OWNER}", "hash"),
         (f"sidekiq_py:inbox:{OWNER}:default", "list"),
     ],
@@ -54,7 +57,11 @@ def test_a_key_of_a_wrong_type_is_a_problem_that_names_it(
 
 
 @pytest.mark.parametrize(
-    "key", ["stat:processed", "stat:failed", "stat:failed:2020-02-29", "sidekiq_py:poller", f"sidekiq_py:lease:{OWNER}"]
+    "key",
+    [
+        *("stat:processed", "stat:failed", "stat:failed:2020-02-29"),
+        *("sidekiq_py:orders", "sidekiq_py:poller", f"sidekiq_py:lease:{OWNER}"),
+    ],
 )
 def test_a_string_that_is_none_is_a_problem(look: Look, redis_client: redis.Redis, key: str) -> None:
     """Counters, also of a day that is long gone, and signs of life."""

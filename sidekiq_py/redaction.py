@@ -24,11 +24,11 @@ SECRET_KEYS = (
     "*passwd*",
     "*secret*",
     "*token*",
-    "*api_key*",
+    "*api?key*",
     "*apikey*",
     "*authorization*",
     "*credential*",
-    "*private_key*",
+    "*private?key*",
     "*cookie*",
 )
 """The keys that are hidden in every job unless the policy says otherwise."""

@@ -22,6 +22,12 @@ def test_what_looks_like_a_secret_is_hidden_without_any_setting():
     assert hidden["args"] == [{"user": {"Password": REDACTED, "api_token": REDACTED, "name": "c"}}]
 
 
+@pytest.mark.parametrize("key", ["api_key", "apiKey", "X-API-Key", "private_key", "private-key"])
+def test_a_key_is_a_secret_however_its_words_are_joined(key):
+    """Jobs that call a service are often given its HTTP headers, whose names have hyphens."""
+    assert Redaction().apply(job({key: "a"}), "Mail")["args"] == [{key: REDACTED}]
+
+
 def test_keys_beside_the_arguments_are_hidden_too():
     """Such as the attributes of a request."""
     assert Redaction().apply(job(cattr={"secret": 1}), "Mail")["cattr"] == {"secret": REDACTED}

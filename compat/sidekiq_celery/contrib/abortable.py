@@ -1,14 +1,13 @@
 """Tasks that check if they should stop: `AbortableTask`, with `abort()` on their results."""
 
-from typing import Any, ParamSpec
+from typing import Any
 
-from sidekiq_celery._type_variables import R
+from sidekiq_celery._type_variables import P, R
 from sidekiq_celery.app.task import Task
 from sidekiq_celery.result import AsyncResult
 
 __all__ = ("ABORTED", "AbortableAsyncResult", "AbortableTask")
 
-P = ParamSpec("P")
 ABORTED = "ABORTED"
 """The state of a task that has been asked to stop."""
 

@@ -14,6 +14,8 @@ PROGRAM = """\
 from collections.abc import Sequence
 from typing import Any, ParamSpec, TypeVar
 from sidekiq_celery import Celery, Signature, Task, chain, chord, group, shared_task, signature
+from sidekiq_celery.contrib.abortable import AbortableAsyncResult, AbortableTask
+from sidekiq_celery.contrib.django.task import DjangoTask
 from sidekiq_celery.result import AsyncResult
 from sidekiq_celery.signals import task_prerun
 
@@ -69,6 +71,17 @@ def named(x: int) -> float:
 @app.task(bind=True, max_retries=3)
 def bound(self: Task, x: int, *, flag: bool = False) -> str:
     return str(self.request.id)
+
+@shared_task(base=AbortableTask, bind=True)
+def abortable(self: AbortableTask, rows: int) -> bool:
+    return self.is_aborted()
+
+@shared_task(base=DjangoTask, bind=True)
+def after_the_commit(self: DjangoTask, row: int) -> None:
+    self.delay_on_commit(row + 1)
+
+def stop(handle: AbortableAsyncResult) -> None:
+    handle.abort()
 
 @app.task(base=Own)
 def based(x: int) -> int:

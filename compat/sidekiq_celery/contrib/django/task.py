@@ -1,16 +1,14 @@
 """Tasks that can be sent once the transaction is committed."""
 
 import functools
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 from django.db import transaction
 
+from sidekiq_celery._type_variables import P, R
 from sidekiq_celery.app.task import Task
 
 __all__ = ("DjangoTask",)
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 class DjangoTask(Task[P, R]):

@@ -367,7 +367,7 @@ def check(extension: object) -> Extension:
     Return *extension* if this version can work with it.
 
     Raises:
-        ConfigError: It is not an extension, has no name, or was written for another contract.
+        ConfigError: It is not an extension, was written for another contract, or its attributes are not usable.
     """
     if not isinstance(extension, Extension):
         raise ConfigError(f"{extension!r} is not an extension; inherit from sidekiq_py.extension.Extension")
@@ -381,5 +381,14 @@ def check(extension: object) -> Extension:
     if extension.phase not in PHASES:
         raise ConfigError(
             f"the extension {extension.name!r} has phase {extension.phase!r}; use one of {', '.join(PHASES)}"
+        )
+    if not isinstance(extension.payload_keys, Mapping):
+        raise ConfigError(
+            f"payload_keys of the extension {extension.name!r} is {extension.payload_keys!r}; use a dict that says for "
+            'each key what a worker without the extension would leave undone, or "" if nothing'
+        )
+    if not all(isinstance(verb, Verb) for verb in extension.verbs):
+        raise ConfigError(
+            f"verbs of the extension {extension.name!r} must be a tuple of verbs, also if it is one: (LOCK,)"
         )
     return extension

@@ -9,7 +9,7 @@ access to a public name that an extension may provide. A program that only pushe
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,7 +22,18 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
     # Loaded when an extension is used; a program that only pushes does not need them.
-    from sidekiq_py.extension import DeadLetter, Drop, Effect, Extension, FetchedJob, JobEnd, Postpone, PushSlice, Tally
+    from sidekiq_py.extension import (
+        DeadLetter,
+        Drop,
+        Effect,
+        Extension,
+        FetchedJob,
+        JobEnd,
+        Maintenance,
+        Postpone,
+        PushSlice,
+        Tally,
+    )
     from sidekiq_py.middleware.chain import ServerMiddleware
     from sidekiq_py.redis_access.connection.pool import Pool
     from sidekiq_py.registry import Payload
@@ -232,7 +243,7 @@ class LoadedExtensions:
         """
         for extension in self.handlers_of(job.payload):
             try:
-                decision = extension.admit(job)
+                decision = _decision(extension.admit(job))
             except BaseException as error:
                 if _is_raised_from_outside(error):
                     raise
@@ -277,7 +288,7 @@ class LoadedExtensions:
         try:
             for extension in reversed(self.handlers_of(end.payload)):
                 try:
-                    effects += extension.end(end)
+                    effects += _several(extension.end(end))
                 except BaseException as error:
                     if _is_raised_from_outside(error):
                         raise
@@ -319,6 +330,14 @@ class LoadedExtensions:
                         raise
                     raise ExtensionError(extension.name, "followed", error) from error
         return effects
+
+    def maintenance(self) -> "dict[str, Iterable[Maintenance]]":
+        """The periodic work of each extension, by the extension's name."""
+        found = {}
+        for extension in self._all:
+            with naming(extension, "maintain"):
+                found[extension.name] = _several(extension.maintain())
+        return found
 
     def pretend(self, end: "JobEnd") -> None:
         """Tell the extensions that a job of theirs ran in a testing mode."""
@@ -392,6 +411,29 @@ class LoadedExtensions:
         self._alone = {key: (one,) for key, one in self._by_key.items()}
         self._keys_around = frozenset(key for key, one in self._by_key.items() if one.overrides("around"))
         self.keys = frozenset(self._by_key)
+
+
+@contextmanager
+def naming(extension: "Extension", hook: str) -> Iterator[None]:
+    """Let the traceback of an error in the block end with the extension's name."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"{hook} of the extension {extension.name!r} raised this.")
+        raise
+
+
+def _decision(returned: T) -> T:
+    if returned is None or isinstance(returned, tuple):
+        return returned
+    raise TypeError(f"it returned {returned!r}; return None, a Postpone, a Drop or a DeadLetter")
+
+
+def _several(returned: Iterable[T]) -> Iterable[T]:
+    # One command, or one Maintenance, is a tuple too, and would be taken apart into its parts.
+    if isinstance(returned, tuple) and returned and isinstance(returned[0], str):
+        raise TypeError(f"it returned {returned[0]!r} alone, not in a list")
+    return returned
 
 
 def _is_raised_from_outside(error: BaseException) -> bool:

@@ -210,7 +210,7 @@ class WorkerParts:
             report=self.hooks.report,
             extensions=self._extensions,
         )
-        chores = {"queues": (NOTE_SIZES,), **{extension.name: extension.maintain() for extension in self._extensions}}
+        chores = {"queues": (NOTE_SIZES,), **self._extensions.maintenance()}
         self.maintenance = [
             MaintenanceThread(name, tasks, self.pool, is_ours=lambda: self.poller.is_quick, report=self.hooks.report)
             for name, tasks in chores.items()

@@ -15,12 +15,12 @@ from sidekiq_py.client.sync_client import Client
 from sidekiq_py.engine.report.job_context import JobContext
 from sidekiq_py.engine.run.attempt import Surroundings
 from sidekiq_py.errors import ConfigError, Shutdown
-from sidekiq_py.extension import DeadLetter, Drop, Extension, FetchedJob, JobEnd, Postpone
+from sidekiq_py.extension import DeadLetter, Drop, Extension, FetchedJob, JobEnd, Maintenance, Postpone
 from sidekiq_py.outcome import Outcome
 from sidekiq_py.registry import Payload, registry
 from sidekiq_py.testing import fake
 from sidekiq_py.wire.dialect import Dialect
-from tests.extension_contract.conftest import BLIND, Tally, TallyClosed, Worker
+from tests.extension_contract.conftest import BLIND, COUNT, Tally, TallyClosed, Worker
 from tests.support.waiting import eventually
 
 # What a hook may raise by mistake; `finally` and `except BaseException` are all that see some of them.
@@ -367,6 +367,28 @@ class TestAdmit:
         eventually(lambda: redis_client.zcard("schedule") == 1 and worker.reported)
         assert f"the extension 'tally' failed in admit: {type(error).__name__}: no" in str(worker.reported[0][0])
 
+    def test_a_hook_that_returns_true_makes_the_job_wait(self, redis_client, redis_url, tally: Tally, worker: Worker):
+        """True may mean either; the job used up an attempt, and the error was about an attribute of it."""
+        tally.admits = lambda job: True  # type: ignore[assignment, return-value]
+        Client(redis_url, sidekiq_version="7.3.2").push({"class": "run", "args": [1]})
+        worker.start()
+
+        eventually(lambda: redis_client.zcard("schedule") == 1 and worker.reported)
+        assert "the extension 'tally' failed in admit: TypeError: it returned True" in str(worker.reported[0][0])
+
+    def test_a_command_that_is_not_in_a_list_is_the_extension_s_mistake(
+        self, redis_client, redis_url, tally: Tally, worker: Worker
+    ):
+        """It was taken apart into words, and the report did not say who wrote them."""
+        tally.at_end = lambda end: ("HINCRBY", "tally", end.kind, 1)  # type: ignore[return-value]
+        Client(redis_url, sidekiq_version="7.3.2").push({"class": "run", "args": [1]})
+        worker.start()
+
+        eventually(lambda: bool(worker.reported))
+        assert "the extension 'tally' failed in end: TypeError: it returned 'HINCRBY' alone" in str(
+            worker.reported[0][0]
+        )
+
     @pytest.mark.parametrize("told", [Shutdown, KeyboardInterrupt])
     def test_what_is_meant_for_the_thread_passes_through_the_hook(self, redis_client, redis_url, tally: Tally, told):
         """A worker that stops and Ctrl-C in the main thread are no mistake of the extension."""
@@ -465,12 +487,38 @@ class TestRegistration:
 
     @pytest.mark.parametrize(
         ("attributes", "reason"),
-        [({}, "has no name"), ({"name": "x", "contract": 2}, "contract 2"), ({"name": "x", "phase": "late"}, "phase")],
+        [
+            ({}, "has no name"),
+            ({"name": "x", "contract": 2}, "contract 2"),
+            ({"name": "x", "phase": "late"}, "phase"),
+            ({"name": "x", "payload_keys": ["x"]}, "payload_keys of the extension 'x' is .'x'.; use a dict"),
+            ({"name": "x", "verbs": COUNT}, "verbs of the extension 'x' must be a tuple"),
+        ],
     )
     def test_what_is_no_extension_of_this_contract_is_refused(self, attributes, reason):
         """With what to do about it."""
         with pytest.raises(ConfigError, match=reason):
             sidekiq.use(type("Odd", (Extension,), attributes)())
+
+    def test_an_extension_that_keeps_a_worker_from_starting_is_named(
+        self, monkeypatch: pytest.MonkeyPatch, tally: Tally, worker: Worker
+    ):
+        """The traceback may show only what the hook called, in another package."""
+        monkeypatch.setattr(Tally, "start", lambda *args: 1 / 0)
+
+        with pytest.raises(ZeroDivisionError) as caught:
+            worker.start()
+
+        assert caught.value.__notes__ == ["start of the extension 'tally' raised this."]
+
+    def test_maintenance_is_returned_in_a_list(self, monkeypatch: pytest.MonkeyPatch, tally: Tally):
+        """One alone is a tuple, too: its name was taken for the first of three. The error names the extension."""
+        monkeypatch.setattr(Tally, "maintain", lambda self: Maintenance("rounds", 60, lambda pool: None))
+
+        with pytest.raises(TypeError, match="'rounds' alone, not in a list") as caught:
+            program.extensions.maintenance()
+
+        assert caught.value.__notes__ == ["maintain of the extension 'tally' raised this."]
 
     def test_names_come_from_extensions(self, tally: Tally, monkeypatch):
         """In the package, in the data API, on the current job and on Ruby's jobs."""

@@ -6,7 +6,7 @@ from sidekiq_py.engine.run.foreign_features import ForeignFeatures
 from sidekiq_py.errors import ExtensionError, RedisReplyError
 from sidekiq_py.extension import Extension
 from sidekiq_py.hooks import Hooks
-from sidekiq_py.loaded_extensions import LoadedExtensions
+from sidekiq_py.loaded_extensions import LoadedExtensions, naming
 from sidekiq_py.logs import log
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.processes import extension_keys
@@ -53,7 +53,8 @@ class ExtensionStart:
         for unstarted in list(self._unstarted):
             extension, config = unstarted
             try:
-                extension.start(self._pool, config)
+                with naming(extension, "start"):
+                    extension.start(self._pool, config)
             except RedisReplyError as error:
                 self._hooks.report(ExtensionError(extension.name, "start", error), {"context": "Extension"})
                 if not error.is_lasting:

@@ -19,6 +19,7 @@ from sqlalchemy import event
 from sqlalchemy.orm import Session, SessionTransaction, scoped_session
 
 from sidekiq_py import transactions
+from sidekiq_py.errors import ConfigError
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncSession
@@ -56,12 +57,24 @@ def transactional_push(
 
 @contextmanager
 def using(session: _AnySession) -> Iterator[_AnySession]:
-    """Within the block, *session* is the current session of this thread or task."""
+    """
+    Within the block, *session* is the current session of this thread or task.
+
+    Raises:
+        ConfigError: The block ends in another thread or task, as in a plain dependency of FastAPI. Pushes made
+            elsewhere meanwhile did not wait.
+    """
     token = _using.set(session)
     try:
         yield session
     finally:
-        _using.reset(token)
+        try:
+            _using.reset(token)
+        except ValueError:
+            raise ConfigError(
+                "using(session) ends in another thread or task than it began in, so jobs were pushed without waiting "
+                "for the commit; in FastAPI, write it in a dependency that is an `async def`"
+            ) from None
 
 
 def _session_of(

@@ -2,15 +2,16 @@
 
 import asyncio
 import contextlib
+import contextvars
 import json
 import unittest
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Annotated, Any
 
 import pytest
 
 import sidekiq_py as sidekiq
-from sidekiq_py.errors import ArgumentTypeError, RedisConnectionError
+from sidekiq_py.errors import ArgumentTypeError, ConfigError, RedisConnectionError
 from sidekiq_py.transactions import immediately, transactional_push
 from tests.client.conftest import Pushed
 
@@ -286,6 +287,64 @@ def test_a_session_without_a_transaction_has_nothing_to_wait_for(session: Any, p
     sidekiq.ruby_job("A").perform_async(1)
 
     assert len(pushed.queue()) == 1
+
+
+def test_a_block_that_does_not_reach_the_endpoint_says_what_to_write(session: Any) -> None:
+    """
+    FastAPI begins and ends a plain dependency in threads with copies of the context, so the endpoint did not see the
+    session: its pushes did not wait, and were there after a rollback.
+    """
+    from sidekiq_py.contrib import sqlalchemy as adapter
+
+    block = adapter.using(session)
+    contextvars.copy_context().run(block.__enter__)
+
+    with pytest.raises(ConfigError, match="in a dependency that is an `async def`"):
+        contextvars.copy_context().run(block.__exit__, None, None, None)
+
+
+@pytest.mark.parametrize(("end", "pushes"), [("commit", 1), ("rollback", 0)])
+def test_a_session_of_fastapi_is_named_in_an_async_dependency(
+    session: Any, pushed: Pushed, end: str, pushes: int
+) -> None:
+    """As the page on enqueueing says; the session itself may come from a plain dependency, and so may the endpoint."""
+    fastapi = pytest.importorskip("fastapi")
+    from sidekiq_py.contrib import sqlalchemy as adapter
+
+    def get_session() -> Iterator[Any]:
+        yield session
+
+    async def session_of_request(own: Annotated[Any, fastapi.Depends(get_session)]) -> AsyncIterator[Any]:
+        with adapter.using(own):
+            yield own
+
+    app = fastapi.FastAPI()
+    before: list[int] = []
+
+    @app.get("/")
+    def endpoint(own: Annotated[Any, fastapi.Depends(session_of_request)]) -> None:
+        own.begin()
+        sidekiq.ruby_job("A").perform_async(1)
+        before.append(len(pushed.queue()))
+        getattr(own, end)()
+
+    assert asyncio.run(status_of_get(app)) == 200
+    assert (before, len(pushed.queue())) == ([0], pushes)
+
+
+async def status_of_get(app: Any) -> int:
+    """The status of the answer to GET /."""
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": []}
+    await app(scope, receive, send)
+    return int(sent[0]["status"])
 
 
 def test_a_registry_of_sessions_knows_the_current_one(pushed: Pushed) -> None:

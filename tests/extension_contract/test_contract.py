@@ -1,6 +1,8 @@
 """What the contract promises an extension, hook by hook, against real Redis."""
 
 import asyncio
+import contextlib
+import gc
 import json
 from typing import Any
 
@@ -510,6 +512,20 @@ class TestRegistration:
             worker.start()
 
         assert caught.value.__notes__ == ["start of the extension 'tally' raised this."]
+
+    @pytest.mark.filterwarnings("always::ResourceWarning")
+    def test_a_worker_that_cannot_start_leaves_no_event_loop_open(
+        self, monkeypatch: pytest.MonkeyPatch, tally: Tally, worker: Worker, recwarn: pytest.WarningsRecorder
+    ):
+        """A program that tries again until Redis is back had three more open files after each try."""
+        monkeypatch.setattr(Tally, "start", lambda *args: 1 / 0)
+
+        with contextlib.suppress(ZeroDivisionError):
+            worker.start()
+        worker.launcher = None
+        gc.collect()
+
+        assert [str(warning.message) for warning in recwarn if "event loop" in str(warning.message)] == []
 
     def test_maintenance_is_returned_in_a_list(self, monkeypatch: pytest.MonkeyPatch, tally: Tally):
         """One alone is a tuple, too: its name was taken for the first of three. The error names the extension."""

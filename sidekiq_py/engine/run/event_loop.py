@@ -83,7 +83,8 @@ class EventLoop:
         self._is_closing = False
         self._count_success = surroundings.metrics.success_counter()
         self._runs: dict[UnitOfWork, _Run] = {}
-        self._loop = asyncio.new_event_loop()
+        # Made by `start`: a worker that cannot start would leave it open.
+        self._loop: asyncio.AbstractEventLoop
         self._thread = background_thread("sidekiq.loop", self._serve)
         self._settling = ThreadPoolExecutor(_SETTLING_THREADS, thread_name_prefix="sidekiq.settle")
 
@@ -100,6 +101,8 @@ class EventLoop:
     def start(self) -> None:
         """Start the loop's thread, and the first of those that settle; see `_queue`."""
         self._settling.submit(lambda: None)
+        self._loop = asyncio.new_event_loop()
+        self._loop.call_soon(self._resize)
         self._thread.start()
 
     def submit(
@@ -131,7 +134,8 @@ class EventLoop:
     def resize(self, concurrency: int) -> None:
         """Run this many jobs at once from now on. Jobs above the new limit are not stopped."""
         self._wanted = concurrency
-        self._loop.call_soon_threadsafe(self._resize)
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._resize)
 
     def shut_down_jobs(self) -> None:
         """Cancel all running jobs; each goes back to its queue."""

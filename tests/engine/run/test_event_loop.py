@@ -74,7 +74,7 @@ def start(program: Program, redis_url: str) -> Iterator[Start]:
     """Start a worker in this process; it is stopped at the end."""
     with ExitStack() as stack:
 
-        def run(*capsules: CapsuleConfig, async_concurrency: int = 2) -> Launcher:
+        def run(*capsules: CapsuleConfig, async_concurrency: int = 2, resize_first: int | None = None) -> Launcher:
             client = Client(redis_url, sidekiq_version="6.4.1")
             config = Config(
                 redis=RedisSettings(redis_url),
@@ -93,6 +93,8 @@ def start(program: Program, redis_url: str) -> Iterator[Start]:
                     client=client,
                 )
             )
+            if resize_first is not None:
+                launcher.reconfiguration.resize_loop(resize_first)
             launcher.start()
             stack.callback(client.close)
             stack.callback(launcher.stop, timeout_seconds=0.5)
@@ -407,6 +409,18 @@ def test_the_heartbeat_counts_coroutines_among_the_jobs_that_may_run_at_once(
     launcher.reconfiguration.resize_loop(9)
 
     eventually(lambda: concurrency_of(redis_client, launcher) == 2 + 9)
+
+
+def test_a_size_that_is_set_before_the_loop_starts_is_the_size_of_the_loop(
+    start: Start, redis_client: redis.Redis
+) -> None:
+    """Hooks of the program run earlier, for as long as they like, and Celery's `pool_grow` may arrive meanwhile."""
+    launcher = start(CapsuleConfig(concurrency=1), async_concurrency=1, resize_first=3)
+    for _ in range(4):
+        push(redis_client, "await_release")
+
+    assert launcher.parts.loop is not None
+    eventually(lambda: launcher.parts.loop.running == 3)
 
 
 def concurrency_of(client: redis.Redis, launcher: Launcher) -> int | None:

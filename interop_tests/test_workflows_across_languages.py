@@ -196,6 +196,15 @@ def test_a_ruby_step_that_fails_for_good_fails_its_chord(
     assert isinstance(app.AsyncResult("body").result, ChordError)
 
 
+@pytest.mark.usefixtures("ruby_worker")
+def test_a_ruby_step_may_fail_with_a_message_that_is_not_utf_8(tasks: SimpleNamespace, app: Celery) -> None:
+    """Its end could not be written as JSON, so the workflow waited forever."""
+    result = chain(ruby_job("StepFailsWithBytes", retry=0).s(), tasks.add.s(1)).apply_async()
+
+    with pytest.raises(Exception, match=r"caf\?"):
+        result.get(timeout=WAIT_SECONDS)
+
+
 @pytest.mark.parametrize("loaded", ["", FILE_OF_0_1], ids=["this release's", "0.1's"])
 def test_a_ruby_step_fails_once_if_the_file_for_batches_is_loaded_too(
     app: Celery, start_ruby: StartRuby, redis_client: redis.Redis, tmp_path: Path, loaded: str

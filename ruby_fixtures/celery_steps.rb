@@ -22,3 +22,11 @@ class StepFails
     raise FixtureError, "no"
   end
 end
+
+class StepFailsWithBytes
+  include FIXTURE_JOB
+
+  def perform(*)
+    raise FixtureError, "caf\xE9"
+  end
+end

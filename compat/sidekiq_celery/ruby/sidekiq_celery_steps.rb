@@ -25,8 +25,8 @@ module SidekiqCelery
 
   class << self
     def died(payload, error)
-      failure = {"exc_type" => error.class.name, "exc_message" => [error.message.to_s], "exc_module" => nil}
-      report(payload, "FAILURE", failure, (error.backtrace || []).join("\n"))
+      failure = {"exc_type" => error.class.name, "exc_message" => [readable(error.message)], "exc_module" => nil}
+      report(payload, "FAILURE", failure, readable((error.backtrace || []).join("\n")))
     end
 
     def report(payload, state, result, traceback = nil)
@@ -48,6 +48,11 @@ module SidekiqCelery
     end
 
     private
+
+    # JSON takes no other bytes, and the workflow would wait for a step that cannot be reported.
+    def readable(text)
+      text.to_s.dup.force_encoding("UTF-8").scrub("?")
+    end
 
     def store(transaction, wanted, meta)
       if wanted["expires"]

@@ -12,9 +12,10 @@ import redis
 from sidekiq_celery import Celery, _state, chain, chord, group, signals
 from sidekiq_celery.exceptions import ChordError
 
+import sidekiq_py as sidekiq
 from interop_tests.conftest import StartRuby
 from interop_tests.support.ruby import RubyRelease
-from sidekiq_py import ruby_job
+from sidekiq_py import program, ruby_job
 from sidekiq_py.cli import ruby_support
 from sidekiq_py.client.sync_client import Client
 from tests.compat.canvas.tasks import declare
@@ -203,6 +204,49 @@ def test_a_ruby_step_may_fail_with_a_message_that_is_not_utf_8(tasks: SimpleName
 
     with pytest.raises(Exception, match=r"caf\?"):
         result.get(timeout=WAIT_SECONDS)
+
+
+@pytest.fixture
+def batches(redis_url: str, ruby_release: RubyRelease, tmp_path: Path, start_ruby: StartRuby) -> Iterator[None]:
+    """Ruby's worker has loaded the file for batches, and this program can open them."""
+    program.reset()
+    program.configure(redis_url=redis_url, sidekiq_version=ruby_release.sidekiq_version)
+    support = tmp_path / "sidekiq_py.rb"
+    support.write_text(ruby_support.text())
+    start_ruby(program=PROGRAM, environment={"SIDEKIQ_PY_SUPPORT": str(support)})
+    yield
+    program.reset()
+
+
+@pytest.mark.usefixtures("batches")
+@pytest.mark.parametrize("ignores_result", [False, True])
+def test_a_batch_waits_for_what_follows_a_ruby_step(tasks: SimpleNamespace, app: Celery, ignores_result: bool) -> None:
+    """The rest of the workflow was no member: `success` was enqueued when the first step in Ruby had ended."""
+    batch = sidekiq.Batch()
+    steps = [tasks.add.s(1, 2), double.s(10), double.s(), tasks.add.s(100)]
+    with batch.jobs():
+        result = chain(*(step.set(ignore_result=ignores_result and step is not steps[-1]) for step in steps)).delay()
+
+    status = batch.wait(WAIT_SECONDS, until="success")
+
+    assert (status.total, status.pending) == (6, 0)
+    assert result.get(timeout=WAIT_SECONDS) == 152
+
+
+@pytest.mark.usefixtures("batches")
+def test_a_batch_waits_for_the_errbacks_of_a_ruby_step(tasks: SimpleNamespace, app: Celery) -> None:
+    """The step is dead, the job that fails the rest of its chain has succeeded, and nobody is still adding."""
+    batch = sidekiq.Batch()
+    with batch.jobs():
+        result = chain(fails.s(), tasks.add.s(1)).delay()
+
+    with pytest.raises(Exception, match="no"):
+        result.get(timeout=WAIT_SECONDS)
+
+    batch.wait(WAIT_SECONDS, until="complete")
+    eventually(lambda: batch.status().state == "complete", WAIT_SECONDS)
+    status = batch.status()
+    assert (status.total, status.pending, status.dead, list(status.openers)) == (2, 1, 1, [])
 
 
 @pytest.mark.parametrize("loaded", ["", FILE_OF_0_1], ids=["this release's", "0.1's"])

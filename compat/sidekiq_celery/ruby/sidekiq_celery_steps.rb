@@ -39,12 +39,14 @@ module SidekiqCelery
         "date_done" => Time.now.utc.iso8601(6), "task_id" => payload["jid"]
       )
       following = successor(payload, marks, wanted, state, result) if (marks.keys & Steps::GOES_ON).any? || !wanted["key"]
+      is_member = following && defined?(SidekiqPy::Batches) && SidekiqPy::Batches.membership?(payload)
       Sidekiq.redis do |conn|
         conn.multi do |transaction|
           store(transaction, wanted, meta) if wanted["key"]
-          push(transaction, wanted["queue"], following) if following
+          push(transaction, following) if following && !is_member
         end
       end
+      add_to_batch(payload, following) if is_member
     end
 
     private
@@ -63,19 +65,28 @@ module SidekiqCelery
       transaction.publish(wanted["key"], meta)
     end
 
-    def push(transaction, queue, job)
-      transaction.sadd("queues", [queue])
-      transaction.lpush("queue:#{queue}", job)
+    def push(conn, job)
+      conn.sadd("queues", [job["queue"]])
+      conn.lpush("queue:#{job["queue"]}", Sidekiq.dump_json(job))
+    end
+
+    # The batch of a step waits for what follows the step. It no longer does if it is gone, or if the step runs once more after it
+    # has succeeded.
+    def add_to_batch(payload, job)
+      batch = SidekiqPy::Batch.new(payload[SidekiqPy::Batches::KEY].first)
+      batch.jobs { Sidekiq::Client.new.send(:raw_push, [job]) }
+    rescue SidekiqPy::Batch::Error
+      Sidekiq.redis { |conn| push(conn, job) }
     end
 
     def successor(payload, marks, wanted, state, result)
       # Sidekiq 8 uses milliseconds.
       now = payload["created_at"].is_a?(Integer) ? (Time.now.to_f * 1000).to_i : Time.now.to_f
-      Sidekiq.dump_json(
+      {
         "class" => wanted["class"], "queue" => wanted["queue"], "jid" => SecureRandom.uuid, "retry" => true,
         "args" => [payload["class"], payload["jid"], marks, state, result], "created_at" => now, "enqueued_at" => now,
         "celery" => {"parent_id" => payload["jid"], "root_id" => marks["root_id"] || payload["jid"]}
-      )
+      }
     end
   end
 end

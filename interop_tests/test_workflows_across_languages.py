@@ -14,7 +14,7 @@ from sidekiq_celery.exceptions import ChordError
 
 import sidekiq_py as sidekiq
 from interop_tests.conftest import StartRuby
-from interop_tests.support.ruby import RubyRelease
+from interop_tests.support.ruby import RubyRelease, run_ruby
 from sidekiq_py import program, ruby_job
 from sidekiq_py.cli import ruby_support
 from sidekiq_py.client.sync_client import Client
@@ -247,6 +247,20 @@ def test_a_batch_waits_for_the_errbacks_of_a_ruby_step(tasks: SimpleNamespace, a
     eventually(lambda: batch.status().state == "complete", WAIT_SECONDS)
     status = batch.status()
     assert (status.total, status.pending, status.dead, list(status.openers)) == (2, 1, 1, [])
+
+
+@pytest.mark.usefixtures("ruby_worker")
+def test_a_ruby_step_that_is_killed_in_a_web_process_fails_its_workflow(
+    tasks: SimpleNamespace, ruby_release: RubyRelease, redis_client: redis.Redis, redis_url: str
+) -> None:
+    """The Web UI's button calls the death handlers of its own process, which is no worker: nothing reported the end."""
+    result = chain(ruby_job("StepFails", retry=5).s(), tasks.add.s(1)).apply_async()
+    eventually(lambda: redis_client.zcard("retry") == 1, WAIT_SECONDS)
+
+    run_ruby(ruby_release, "Sidekiq::RetrySet.new.each(&:kill)\nreturn", redis_url, also=[PROGRAM])
+
+    with pytest.raises(Exception, match="Job killed by API"):
+        result.get(timeout=WAIT_SECONDS)
 
 
 @pytest.mark.parametrize("loaded", ["", FILE_OF_0_1], ids=["this release's", "0.1's"])

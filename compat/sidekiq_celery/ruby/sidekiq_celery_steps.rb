@@ -93,7 +93,10 @@ end
 
 Sidekiq.configure_server do |config|
   config.server_middleware { |chain| chain.add SidekiqCelery::Steps }
-  # `sidekiq-py ruby-support` prints this code too, so a program may load it twice, also that of an earlier release.
-  is_loaded = config.death_handlers.any? { |handler| handler.is_a?(Method) && handler.receiver == SidekiqCelery }
-  config.death_handlers << SidekiqCelery.method(:died) unless is_loaded
+end
+# Web processes need it too: "Kill" in the Web UI calls death handlers there. `sidekiq-py ruby-support` prints this code as well,
+# so a program may load it twice, also that of an earlier release.
+(Sidekiq.respond_to?(:default_configuration) ? Sidekiq.default_configuration : Sidekiq).death_handlers.tap do |handlers|
+  is_loaded = handlers.any? { |handler| handler.is_a?(Method) && handler.receiver == SidekiqCelery }
+  handlers << SidekiqCelery.method(:died) unless is_loaded
 end

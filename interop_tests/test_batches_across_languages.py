@@ -375,6 +375,30 @@ def test_ruby_with_the_support_file_bears_a_label_and_is_still_ruby() -> None:
     assert (process.labels, process.is_python) == (("sidekiq_py.rb",), False)
 
 
+@pytest.mark.parametrize("first", ["", "-rsidekiq/testing"])
+@pytest.mark.parametrize("mode", ["fake", "inline"])
+def test_a_block_in_ruby_s_testing_modes_opens_no_batch(
+    mode: str, first: str, ruby: RunRuby, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Depending on what was loaded first, jobs went to the real Redis, callbacks ran at once, or the block raised."""
+    monkeypatch.setenv("RUBYOPT", first)
+
+    waiting = ruby(
+        """
+        require "sidekiq/testing"
+        Sidekiq::Testing.public_send("#{mode}!")
+        batch = SidekiqPy::Batch.new
+        batch.on(:complete, BatchDone).on(:success, "BatchDeed")
+        batch.jobs { |opened| 2.times { BatchDeed.perform_async("echo", "ran", opened.bid == batch.bid) } }
+        return BatchDeed.jobs.size
+        """,
+        mode=mode,
+    )
+
+    assert (waiting, redis_client.llen("ran")) == ((2, 0) if mode == "fake" else (0, 2))
+    assert redis_client.keys("queue:*") == redis_client.keys("sidekiq_py:batch*") == []
+
+
 def test_ruby_s_errors_name_the_batch(ruby: RunRuby) -> None:
     """As Python's do."""
     batch = sidekiq.Batch()

@@ -375,6 +375,24 @@ def test_ruby_with_the_support_file_bears_a_label_and_is_still_ruby() -> None:
     assert (process.labels, process.is_python) == (("sidekiq_py.rb",), False)
 
 
+def test_the_support_file_may_be_loaded_twice_and_ruby_warns_of_nothing(
+    ruby_release: RubyRelease, redis_url: str
+) -> None:
+    """Rails loads its initializers, also one that a file of jobs has required. Each constant had a warning then."""
+    warnings = run_ruby(
+        ruby_release,
+        """
+        require "stringio"
+        $VERBOSE, $stderr = true, StringIO.new
+        2.times { load ENV["SIDEKIQ_PY_SUPPORT"] }
+        return [SidekiqPy::Batch.name, *$stderr.string.lines.grep(/sidekiq_py/)]
+        """,
+        redis_url,
+    )
+
+    assert warnings == ["SidekiqPy::Batch"]
+
+
 @pytest.mark.parametrize("first", ["", "-rsidekiq/testing"])
 @pytest.mark.parametrize("mode", ["fake", "inline"])
 def test_a_block_in_ruby_s_testing_modes_opens_no_batch(

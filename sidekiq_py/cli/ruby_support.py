@@ -25,4 +25,6 @@ def text() -> str:
     """The file's content: a common head, then the part of each extension."""
     extensions.load_installed()
     head = (Path(__file__).parent / "ruby_support.rb").read_text("utf-8").replace("@@version@@", version("sidekiq_py"))
-    return "\n".join([head, *(code for extension in extensions if (code := extension.ruby_code()))])
+    parts = [code for extension in extensions if (code := extension.ruby_code())]
+    # Ruby warns of this comment anywhere but on the first line.
+    return "\n".join([head, *(code.removeprefix("# frozen_string_literal: true\n\n") for code in parts)])

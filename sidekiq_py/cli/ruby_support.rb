@@ -10,6 +10,9 @@
 
 require "sidekiq"
 
+# An initializer of Rails is loaded even if something has required it before.
+return if defined?(SidekiqPy::SUPPORT_VERSION)
+
 module SidekiqPy
   SUPPORT_VERSION = "@@version@@"
 

@@ -99,6 +99,23 @@ def test_a_ruby_job_of_its_own_has_a_result(app: Celery, redis_client: redis.Red
     assert redis_client.ttl(f"celery-task-meta-{result.id}") > 0
 
 
+def test_middleware_that_is_loaded_after_the_file_for_steps_does_not_hide_results(
+    app: Celery, start_ruby: StartRuby
+) -> None:
+    """sidekiq-status, for one, returns nil: that was the step's result, and the next step was called with it."""
+    start_ruby(program=PROGRAM, environment={"FIXTURE_SILENT": "1"})
+
+    assert double.s(4).apply_async().get(timeout=WAIT_SECONDS) == 8
+
+
+@pytest.mark.releases(since="7.3")
+def test_a_capsule_with_middleware_of_its_own_reports_steps(app: Celery, start_ruby: StartRuby) -> None:
+    """Its middleware is a copy of the others' from when it was configured: what is added to those later is not in it."""
+    start_ruby(program=PROGRAM, environment={"FIXTURE_CAPSULE": "1"})
+
+    assert ruby_job("StepDouble", queue="own").s(4).apply_async().get(timeout=WAIT_SECONDS) == 8
+
+
 @pytest.mark.usefixtures("ruby_worker")
 def test_ruby_steps_in_a_group(tasks: SimpleNamespace, app: Celery) -> None:
     """Together with tasks."""

@@ -30,3 +30,22 @@ class StepFailsWithBytes
     raise FixtureError, "caf\xE9"
   end
 end
+
+# As the middleware of the gem sidekiq-status, it does not return what the job returned.
+class Silent
+  def call(*)
+    yield
+    nil
+  end
+end
+
+Sidekiq.configure_server { |config| config.server_middleware { |chain| chain.add Silent } } if ENV["FIXTURE_SILENT"]
+
+if ENV["FIXTURE_CAPSULE"]
+  Sidekiq.configure_server do |config|
+    config.capsule("own") do |capsule|
+      capsule.queues = ["own"]
+      capsule.server_middleware { |chain| chain.add Silent }
+    end
+  end
+end

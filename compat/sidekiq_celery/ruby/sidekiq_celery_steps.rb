@@ -6,8 +6,7 @@
 #
 # A step's payload carries `celery.report`. When the step has succeeded, or has failed for good, one MULTI writes its
 # result in the format that Celery's clients read and, if anything waits for it, enqueues the job with which a Python
-# worker continues: the next step, the chord, callbacks. The return value of `perform` is the result, so any middleware
-# around it must return what `yield` returned.
+# worker continues: the next step, the chord, callbacks. The return value of `perform` is the result.
 
 require "securerandom"
 require "time"
@@ -92,7 +91,12 @@ module SidekiqCelery
 end
 
 Sidekiq.configure_server do |config|
-  config.server_middleware { |chain| chain.add SidekiqCelery::Steps }
+  # Last of all, and so next to `perform`: middleware such as that of the gem sidekiq-status returns nil for other jobs than its own.
+  # A capsule's chain may be a copy from before.
+  config.on(:startup) do
+    capsules = config.respond_to?(:capsules) ? config.capsules.values : []
+    [config, *capsules].each { |part| part.server_middleware { |chain| chain.add SidekiqCelery::Steps } }
+  end
 end
 # Web processes need it too: "Kill" in the Web UI calls death handlers there. `sidekiq-py ruby-support` prints this code as well,
 # so a program may load it twice, also that of an earlier release.

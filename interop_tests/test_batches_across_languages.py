@@ -12,6 +12,7 @@ import sidekiq_py as sidekiq
 from interop_tests.conftest import StartRuby
 from interop_tests.support.ruby import RubyRelease, run_ruby
 from sidekiq_py import program
+from sidekiq_py.api import DeadSet
 from sidekiq_py.api.processes import ProcessSet
 from sidekiq_py.cli import ruby_support
 from sidekiq_py.client import sync_client
@@ -516,6 +517,17 @@ def test_rows_of_jobs_in_both_languages(ruby: RunRuby, python_calls: list[Any], 
     redis_client.delete("broken")
     assert batch.retry_failed() == 1
     eventually(lambda: batch.rows.counts()["finished"] == 4, WAIT_SECONDS)
+
+
+@pytest.mark.usefixtures("ruby_worker")
+def test_a_ruby_job_of_no_batch_says_that_its_input_is_bad(redis_client: redis.Redis) -> None:
+    """It dies at once, as in Python, and is no failure to retry for three weeks."""
+    sidekiq.ruby_job("BatchDeed", queue="ruby").perform_async("refuse", "no e-mail")
+
+    eventually(lambda: redis_client.zcard("dead") or redis_client.zcard("retry"), WAIT_SECONDS)
+
+    [entry] = DeadSet()
+    assert (entry.error_class, entry.error_message) == ("SidekiqPy::JobFailed", "no e-mail")
 
 
 @pytest.mark.usefixtures("ruby_worker")

@@ -17,7 +17,7 @@ require "sidekiq/api"
 require "socket"
 
 module SidekiqPy
-  # Raised by a member of a batch whose input is bad: it dies at once, with no retry.
+  # Raised by a job whose input is bad: it dies at once, with no retry.
   class JobFailed < StandardError; end
 
   class Batch
@@ -699,6 +699,9 @@ LUA
         # If this fails, Sidekiq retries the job, and the batch still waits for it.
         Batches.finish(payload, field, "succeeded")
         result
+      rescue JobFailed => error
+        # Of a job that is no member.
+        Batches.refuse(payload, queue, error)
       end
 
       private

@@ -12,7 +12,7 @@ import sidekiq_py as sidekiq
 from interop_tests.conftest import StartRuby
 from interop_tests.support.ruby import RubyRelease, run_ruby
 from sidekiq_py import program
-from sidekiq_py.api import DeadSet
+from sidekiq_py.api import DeadSet, RetrySet
 from sidekiq_py.api.processes import ProcessSet
 from sidekiq_py.cli import ruby_support
 from sidekiq_py.client import sync_client
@@ -416,6 +416,28 @@ def test_a_block_in_ruby_s_testing_modes_opens_no_batch(
 
     assert (waiting, redis_client.llen("ran")) == ((2, 0) if mode == "fake" else (0, 2))
     assert redis_client.keys("queue:*") == redis_client.keys("sidekiq_py:batch*") == []
+
+
+@pytest.mark.usefixtures("ruby_worker")
+def test_ruby_tells_a_class_with_a_callback_method_from_a_job(ruby: RunRuby, redis_client: redis.Redis) -> None:
+    """A job class in place of the former was accepted, and the callback failed for three weeks."""
+    message = ruby(
+        """
+        batch = SidekiqPy::Batch.new
+        batch.on(:success, {"class" => BatchFailing}, 5)
+        batch.jobs { BatchDeed.perform_async("ok") }
+        return SidekiqPy::Batch.new.on(:success, BatchDeed)
+        rescue ArgumentError => error
+        return error.message
+        """
+    )
+
+    assert message == (
+        'BatchDeed has no method on_success; add it or, to enqueue a Sidekiq job, pass {"class" => BatchDeed}'
+    )
+    eventually(lambda: redis_client.zcard("retry") == 1, WAIT_SECONDS)
+    [entry] = RetrySet()
+    assert (entry.klass, entry.queue, entry.args[1:]) == ("BatchFailing", "ruby", ["success", 5])
 
 
 def test_ruby_s_errors_name_the_batch(ruby: RunRuby) -> None:

@@ -47,13 +47,16 @@ module SidekiqPy
       @track = false
     end
 
-    # callback: a class whose `on_<event>(status, options)` is called, or "Class#method". To enqueue a job in either language, give its
-    # class as a string, or a hash as for a push: {"class" => "import_done", "queue" => "python"}. It is called with the batch's id, the
-    # event and the options.
+    # callback: a class whose `on_<event>(status, options)` is called, or "Class#method". To enqueue a job, give a hash as for a push:
+    # {"class" => ImportDone}, or {"class" => "import_done", "queue" => "python"} for one in Python. It is called with the batch's id,
+    # the event and the options.
     def on(event, callback, options = {})
       event = event.to_s
       raise ArgumentError, "#{event} is not an event of a batch; use one of #{EVENTS.join(", ")}" unless EVENTS.include?(event)
       raise Error, "batch #{bid} is already open; call `on` before its first block of jobs" unless @is_new
+      if callback.is_a?(Class) && !callback.method_defined?("on_#{event}")
+        raise ArgumentError, "#{callback} has no method on_#{event}; add it or, to enqueue a Sidekiq job, pass {\"class\" => #{callback}}"
+      end
 
       @callbacks << [event, callback, options]
       self

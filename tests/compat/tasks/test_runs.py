@@ -18,6 +18,7 @@ from sidekiq_celery.app.task import Context
 from sidekiq_celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded, TimeLimitExceeded, WorkerLostError
 from sidekiq_celery.worker.request import Request
 
+from sidekiq_py.errors import JobFailed
 from sidekiq_py.running_job import current_job
 from tests.compat.tasks.worker import TaskWorker
 from tests.support.in_flight import jobs_in_flight
@@ -331,6 +332,29 @@ def test_a_task_is_tried_until_no_try_is_left(app: Celery, worker: TaskWorker, r
     assert seen == [0, 1, 2]
     [member] = redis_client.zrange("dead", 0, -1)
     assert json.loads(member)["celery"]["retries"] == 2
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_task_whose_input_is_bad_is_not_tried_again_by_itself(
+    app: Celery, worker: TaskWorker, redis_client: redis.Redis, is_async: bool
+) -> None:
+    """`JobFailed` says so, though `autoretry_for=(Exception,)`, which many projects have, covers it."""
+    seen: list[int] = []
+
+    def reject(self: Any) -> None:
+        seen.append(self.request.retries)
+        raise JobFailed("row 3 has no e-mail")
+
+    async def areject(self: Any) -> None:
+        reject(self)
+
+    task = app.task(areject if is_async else reject, bind=True, autoretry_for=(Exception,), default_retry_delay=0)
+    worker.start()
+    result = task.delay()
+
+    eventually(lambda: state_of(redis_client, result.id) == "FAILURE")
+    assert seen == [0]
+    assert redis_client.zcard("dead") == 1
 
 
 def test_a_number_of_retries_counts_for_the_run_that_gave_it(

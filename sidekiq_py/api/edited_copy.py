@@ -29,7 +29,9 @@ from sidekiq_py.wire.payload import dump, parse_job, score_text
 # The keys that a failure leaves in the payload. The copy starts without them.
 _FAILURE_KEYS = ("error_message", "error_class", "error_backtrace", "failed_at", "retried_at", "retry_count", "at")
 # The batch or workflow that counts the old job would count the copy again.
-_MEMBERSHIP_KEYS = ("bid", "sidekiq_py_batch", "celery.flow")
+_MEMBERSHIP_KEYS = ("bid", "sidekiq_py_batch")
+# The same in the object that Celery's tasks, and Ruby's jobs in their workflows, have under the key `celery`.
+_WORKFLOW_KEYS = ("chain", "chord", "flow", "report")
 
 
 class JobDraft:
@@ -45,12 +47,12 @@ class JobDraft:
 
     def __init__(self, record: JobRecord) -> None:
         self._payload = parse_job(record.value)
-        for key in _MEMBERSHIP_KEYS:
-            if self._payload.get(key):
-                raise PayloadError(
-                    f"this job belongs to a batch or a workflow ({key}), which would count its copy as the same job; "
-                    "push a new job instead"
-                )
+        key = _membership_of(self._payload)
+        if key is not None:
+            raise PayloadError(
+                f"this job belongs to a batch or a workflow ({key}), which would count its copy as the same job; "
+                "push a new job instead"
+            )
         self._text = record.value.decode()
         self._spans = json_spans.members(self._text)
         self.queue = record.queue or "default"
@@ -181,6 +183,15 @@ class JobDraft:
         added = [key for key in ("queue", "args", "jid", "created_at", "enqueued_at") if key not in known]
         members += [f'"{key}":{replaced[key]}' for key in added if key in replaced and key not in dropped]
         return "{" + ",".join(members) + "}"
+
+
+def _membership_of(payload: Mapping[str, Any]) -> str | None:
+    """The key that makes the job a member of a batch or a workflow; None if it is no member."""
+    headers = payload.get("celery")
+    found = [key for key in _MEMBERSHIP_KEYS if payload.get(key)]
+    if isinstance(headers, dict):
+        found += [f"celery.{key}" for key in _WORKFLOW_KEYS if headers.get(key)]
+    return found[0] if found else None
 
 
 def _checked(text: str, place: int) -> str:

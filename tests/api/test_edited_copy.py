@@ -78,13 +78,21 @@ def test_text_that_is_no_json_is_refused(text):
         b'{"args":[]}',
         b'{"class":"A","args":[],"bid":"b1"}',
         b'{"class":"A","args":[],"sidekiq_py_batch":["b",1]}',
+        b'{"class":"A","args":[],"celery":{"report":{"class":"celery.step_ended"}}}',
         b'{"class":"A",/* note */"args":[]}',
     ],
 )
 def test_what_cannot_be_copied_is_refused(raw):
-    """No job, a member of a batch, or text whose parts cannot be told for sure."""
+    """No job, a member of a batch, a step in Ruby, or text whose parts cannot be told for sure."""
     with pytest.raises(PayloadError):
         draft(raw)
+
+
+def test_a_task_that_belongs_to_no_workflow_is_copied():
+    """Its headers go along."""
+    raw = b'{"class":"A","args":[],"celery":{"origin":"here"}}'
+
+    assert json.loads(rendered(raw=raw))["celery"] == {"origin": "here"}
 
 
 def test_the_copy_goes_through_the_client_middleware(pool, redis_client):

@@ -8,6 +8,8 @@ from sidekiq_celery import Celery, Task, chain, chord, signals
 from sidekiq_celery.canvas import Signature
 from sidekiq_celery.result import AsyncResult
 
+from sidekiq_py.api import JobDraft, JobRecord
+from sidekiq_py.errors import PayloadError
 from tests.compat.tasks.worker import TaskWorker
 
 _SECONDS = 60
@@ -178,3 +180,15 @@ def test_a_step_that_takes_other_arguments_fails_the_chain(app: Celery, worker: 
 
     with pytest.raises(TypeError, match="positional argument"):
         result.get(timeout=_SECONDS)
+
+
+@pytest.mark.parametrize("kind", ["chain", "chord"])
+def test_a_task_of_a_workflow_is_not_copied(app: Celery, redis_client: redis.Redis, kind: str) -> None:
+    """The end of the copy would run the next step, or count as that part of the chord, and so would the task's own."""
+    step, body = app.task(name="proj.step")(increment), app.task(name="proj.total")(total)
+    (chain(step.s(1), step.s()) if kind == "chain" else chord([step.s(1)] * 2, body.s())).delay()
+    raw = redis_client.lindex("queue:celery", 0)
+    assert isinstance(raw, bytes)
+
+    with pytest.raises(PayloadError, match="belongs to a batch or a workflow"):
+        JobDraft(JobRecord(raw))

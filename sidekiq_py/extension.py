@@ -311,7 +311,7 @@ class Extension:
     def forget_run(self, payload: Payload) -> None:
         """
         Called instead of `end` when a run that the extension follows has no end, because the job went back to its queue
-        or ran inline.
+        or ran inline; also for an admitted job that does not start, because its own definition postpones it.
         """
 
     def start(self, pool: Pool, config: Config) -> None:

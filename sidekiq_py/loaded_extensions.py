@@ -382,6 +382,16 @@ class LoadedExtensions:
             if handled is not None:
                 handled[1].forget_run(payload)
 
+    def forget_start(self, payload: "Payload") -> None:
+        """Called if a job that was admitted waits instead: its own definition postpones it."""
+        for extension in self.handlers_of(payload):
+            try:
+                extension.forget_run(payload)
+            except BaseException as error:
+                if _is_raised_from_outside(error):
+                    raise
+                log.exception("the extension %s failed in forget_run", extension.name)
+
     @contextmanager
     def run_without_end(self, payload: "Payload") -> Iterator[None]:
         """Around the run of a job that is not in Redis, so extensions never see its end."""

@@ -325,6 +325,8 @@ class Processor:
             return True
         if later is None:
             return False
+        # Before the job is written: once it is, another process may start it.
+        self._extensions.forget_start(payload)
         member, score = later
         self._ending.postponed(unit, score, member)
         return True

@@ -158,13 +158,21 @@ class BatchExtension(Extension):
         membership = membership_of(job.payload)
         if membership is None:
             return
-        has_failed = "1" if "failed_at" in job.payload else "0"
+        self._write_row("working", membership, "1" if "failed_at" in job.payload else "0")
+
+    def _write_row(self, step: str, membership: Membership, *words: Any) -> None:
         try:
-            steps.call(_pool(), "working", membership.bid, membership.number, has_failed, idempotent=False)
+            steps.call(_pool(), step, membership.bid, membership.number, *words, idempotent=False)
         except RedisError as error:
             if not self._has_warned:
                 self._has_warned = True
                 log.warning("rows of tracked batches cannot be written when jobs begin: %s", error)
+
+    def forget_run(self, payload: Payload) -> None:
+        """A tracked member that was about to run waits instead, as a Celery task over its rate limit does."""
+        membership = membership_of(payload) if TRACKED_KEY in payload else None
+        if membership is not None:
+            self._write_row("postponed", membership)
 
     def end_of_success(self, payload: Payload) -> Tally | None:
         """The member's part of the step that counts successes."""

@@ -1,5 +1,6 @@
 """Celery tasks and workflows as members of batches, and a workflow that waits for one."""
 
+from collections import Counter
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -112,6 +113,30 @@ def test_the_steps_of_a_workflow_have_rows(tasks: SimpleNamespace, kind: str) ->
     assert len(rows) == status.total
     assert {(row.state, row.attempts) for row in rows} == {("finished", 1)}
     assert all(row.klass and len(row.jid) == 36 for row in rows)
+
+
+def test_a_task_over_its_rate_limit_has_a_row_that_waits(
+    tasks: SimpleNamespace, redis_url: str, redis_client: redis.Redis
+) -> None:
+    """It has not started: `working` would show thousands at work where one a minute is."""
+    app = tasks.add.app
+
+    @app.task(name="limited", rate_limit="1/h")
+    def limited(number: int) -> int:
+        return number
+
+    batch = sidekiq.Batch(track=True)
+    with batch.jobs():
+        for number in range(3):
+            limited.apply_async((number,), queue="limited")
+    worker = TaskWorker(app, redis_url, ("limited",))
+    worker.start()
+    try:
+        eventually(lambda: redis_client.zcard("schedule") == 2 and batch.rows.counts()["finished"] == 1)
+
+        assert Counter((row.state, row.attempts) for row in batch.rows) == {("finished", 1): 1, ("enqueued", 0): 2}
+    finally:
+        worker.stop()
 
 
 def test_a_workflow_waits_for_a_batch(tasks: SimpleNamespace, redis_client: redis.Redis) -> None:

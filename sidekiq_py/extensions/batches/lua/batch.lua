@@ -741,6 +741,16 @@ function steps.working(batch, words)
   return move_and_tell(batch, number, 'working')
 end
 
+-- Words: <number>. A member that was about to run waits instead, so this was no attempt.
+function steps.postponed(batch, words)
+  local number = tonumber(words[1])
+  if not number or not is_tracked(batch) or row_state(batch, number) ~= 'working' then return 0 end
+  local moved = move_and_tell(batch, number, 'enqueued')
+  local attempts, rest = string.match(redis.call('HGET', batch.tracks, number), '^(%d+)( .*)$')
+  redis.call('HSET', batch.tracks, number, string.format('%d', math.max(attempts - 1, 0)) .. rest)
+  return moved
+end
+
 -- Words: <number> <at, or -> <total, or -> <message, absent if there is no new one>. The progress of a running member.
 function steps.said(batch, words)
   local number = tonumber(words[1])
@@ -825,7 +835,7 @@ local function look(step, batch, words)
   if step == 'may_push' then return why_not_add(batch, words[2], words[3]) end
   if step == 'open' then return why_not_open(batch, words) end
   if step == 'join' then return why_not_join(batch, words) end
-  local may_be_gone = {ends = true, succeed_all = true, working = true, said = true, enqueued_again = true}
+  local may_be_gone = {ends = true, succeed_all = true, working = true, said = true, postponed = true, enqueued_again = true}
   if not may_be_gone[step] and redis.call('EXISTS', batch.key) == 0 then
     return 'BATCHGONE ' .. batch.bid
   end

@@ -62,9 +62,14 @@ def order_of_item(item: Mapping[str, Any]) -> Order:
             raise PayloadError(f"a job's keys must be strings, but {key!r} is of type {type(key).__name__}")
         if key.startswith(":"):
             raise PayloadError(f"the key {key!r} is spelled as a Ruby symbol; write {key[1:]!r}")
-    definition = definition_of(fields.get("class"))
+    job = fields.get("class")
+    definition = definition_of(job)
     if definition is not None:
         fields["class"] = definition.name
+        # A Celery task has no options of ours; its app's routes say where it runs.
+        route = None if fields.get("queue") else getattr(job, "__sidekiq_queue__", None)
+        if route is not None:
+            fields["queue"] = route(fields.get("args"))
     if "at" in fields:
         fields["at"] = moment(fields["at"])
     return Order(fields, definition, options_of(definition))

@@ -535,6 +535,12 @@ class Task(TaskOptions, TaskHooks, _Typed[P, R_co]):
 
         return definition_of(self)
 
+    def __sidekiq_queue__(self, args: Any) -> str:
+        """The queue for a push by the engine's client that names none, such as that of a batch's callback."""
+        own = {key: value for key, value in self._get_exec_options().items() if value is not None}
+        queue: str = self.app.amqp.destinations.find(own, self.name, args, {}, self)[0]
+        return queue
+
     def __repr__(self) -> str:
         return _reprtask(self, "<@task: {0.name} of {app}{flags}>")
 

@@ -15,7 +15,7 @@ from sidekiq_py.client import sync_client
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.extensions.batches import adding, callbacks, retrying, state, steps
 from sidekiq_py.extensions.batches.adding import Adding
-from sidekiq_py.extensions.batches.callbacks import EVENTS, Callback, CallbackClass, CallbackJob, Event
+from sidekiq_py.extensions.batches.callbacks import EVENTS, Callback, CallbackClass, CallbackJob, CallbackTask, Event
 from sidekiq_py.extensions.batches.changes import EVERY_SECONDS, IDLE_SECONDS, Change, Listener
 from sidekiq_py.extensions.batches.errors import BatchError
 from sidekiq_py.extensions.batches.member import is_bid, membership_of
@@ -121,16 +121,16 @@ class Batch:
     @overload
     def on(self, event: Event, callback: CallbackJob[None] | type[CallbackClass[None]]) -> Self: ...
     @overload
-    def on(self, event: Event, callback: str, options: Any = None) -> Self: ...
+    def on(self, event: Event, callback: str | CallbackTask, options: Any = None) -> Self: ...
     def on(self, event: Event, callback: Any, options: Any = None) -> Self:
         """
         Enqueue a job when an event happens: `complete`, when every job has finished an attempt; `success`, when all
         have succeeded; `death`, when the first of them dies.
 
         Args:
-            callback: A declared job, which is called with the batch's id, the event and *options*; a `ruby_job`; the
-                name of a class; or `"Billing::ImportDone#on_success"` for a plain Ruby class whose method takes status
-                and options.
+            callback: A declared job or a Celery task, which is called with the batch's id, the event and *options*; a
+                `ruby_job`; the name of a class; or `"Billing::ImportDone#on_success"` for a plain Ruby class whose
+                method takes status and options.
             options: JSON.
 
         Raises:

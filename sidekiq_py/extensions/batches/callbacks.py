@@ -39,6 +39,13 @@ class CallbackClass(Protocol[O_contra]):
         """May also be an `async def`."""
 
 
+class CallbackTask(Protocol):
+    """A Celery task as a callback; type checkers do not see what it takes."""
+
+    def __sidekiq_queue__(self, args: Any) -> str:
+        """Every task of `sidekiq_celery` has it."""
+
+
 class Callback(NamedTuple):
     """
     A callback to enqueue.

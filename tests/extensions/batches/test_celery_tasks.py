@@ -139,6 +139,28 @@ def test_a_task_over_its_rate_limit_has_a_row_that_waits(
         worker.stop()
 
 
+def test_a_task_is_a_callback_where_its_app_routes_it(tasks: SimpleNamespace, redis_url: str) -> None:
+    """No worker of Celery's tasks serves the queue `default`, in which it waited unseen."""
+    app = tasks.add.app
+    app.conf.task_routes = {"proj.notify": {"queue": "high"}}
+
+    @app.task(name="proj.notify")
+    def notify(bid: str, event: str, options: Any) -> None:
+        seen.append((bid, event, options))
+
+    seen: list[Any] = []
+    worker = TaskWorker(app, redis_url, ("high",))
+    worker.start()
+    try:
+        batch = sidekiq.Batch().on("success", notify, {"import_id": 42})
+        with batch.jobs():
+            tasks.add.delay(1, 2)
+
+        eventually(lambda: seen == [(batch.bid, "success", {"import_id": 42})])
+    finally:
+        worker.stop()
+
+
 def test_a_workflow_waits_for_a_batch(tasks: SimpleNamespace, redis_client: redis.Redis) -> None:
     """The batch's callback starts it."""
 

@@ -43,6 +43,11 @@ _SCALAR = re.compile(r"[^\s,}\]]*")
 _LONGEST_KEY = 100
 _VARIABLE = "SIDEKIQ_REDACTION"
 _MAILERS = ("ActionMailer::DeliveryJob", "ActionMailer::MailDeliveryJob")
+# Under this key, a task of `sidekiq_celery` may have its arguments once more: as text, or as base64, in which no hidden
+# value can be found.
+_CELERY = "celery"
+_PRINTED = ("argsrepr", "kwargsrepr")
+_ENCODED = ("body", "message")
 
 
 class Redaction:
@@ -122,6 +127,10 @@ class Redaction:
         }
         if "args" in hidden:
             hidden["args"] = REDACTED if None in places else self._arguments(hidden["args"], patterns, places)
+        task = hidden.get(_CELERY)
+        if isinstance(task, dict):
+            task |= {key: REDACTED for key in _ENCODED if key in task}
+            task |= {key: REDACTED if places else _printed(task[key], patterns) for key in _PRINTED if key in task}
         return hidden
 
     def part(self, payload: Mapping[str, Any], key: str) -> Any:
@@ -173,14 +182,16 @@ class Redaction:
             return None
         return _masked(text, self._keys)
 
-    def _rules(self, classes: Iterable[str | None]) -> tuple[tuple[str, ...], frozenset[int | None]]:
+    def _rules(
+        self, classes: Iterable[str | None], keys: Iterable[str] | None = None
+    ) -> tuple[tuple[str, ...], frozenset[int | None]]:
         """The globs of hidden keys, and the positions of hidden arguments; the position None means all arguments."""
         names: list[str] = []
         for pattern, hidden in self._jobs.items():
             if any(name is not None and fnmatchcase(name, pattern) for name in classes):
                 names += hidden
         places: set[int | None] = set()
-        patterns = list(self._keys)
+        patterns = list(self._keys if keys is None else keys)
         for name in names:
             place = _PLACE.fullmatch(name)
             if name == "args":
@@ -210,7 +221,12 @@ class Redaction:
 
     def _value(self, value: Any, patterns: tuple[str, ...]) -> Any:
         if isinstance(value, dict):
-            return {key: self._part(key, part, patterns) for key, part in value.items()}
+            hidden: dict[str, Any] = {}
+            if self._jobs and "args" in value and isinstance(value.get("task"), str):
+                # A Celery signature. What precedes it may add arguments in front, so none is known by its position.
+                patterns, places = self._rules((value["task"],), patterns)
+                hidden = {key: REDACTED for key in ("args", "kwargs") if places and key in value}
+            return {key: self._part(key, part, patterns) for key, part in value.items()} | hidden
         if isinstance(value, list):
             return [self._value(part, patterns) for part in value]
         return value

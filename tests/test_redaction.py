@@ -55,6 +55,33 @@ def test_an_active_job_is_known_by_its_own_class_and_arguments():
     assert hidden["args"] == [{"job_class": "Mail", "job_id": "x", "arguments": [REDACTED, "b"]}]
 
 
+def test_a_task_s_arguments_are_hidden_in_the_texts_that_celery_makes_of_them():
+    """Celery's clients send them once more as text, and those of pickled calls only in base64."""
+    call = {"argsrepr": "(4111,)", "kwargsrepr": "{'password': 'hunter2'}", "origin": "gen@host"}
+    task = job(4111, {"password": "hunter2"}, celery={"kw": True, **call})
+
+    by_key = Redaction().apply(task)["celery"]
+    by_position = Redaction(jobs={"Mail": ["args[0]"]}).apply(task)["celery"]
+
+    assert by_key == {"kw": True, **call, "kwargsrepr": "{'password': '[redacted]'}"}
+    assert by_position == {"kw": True, **call, "argsrepr": REDACTED, "kwargsrepr": REDACTED}
+    for encoded in ("body", "message"):
+        assert Redaction().apply(job(celery={encoded: "aHVudGVyMg=="}))["celery"] == {encoded: REDACTED}
+
+
+def test_a_step_that_waits_in_another_task_s_payload_is_hidden_by_its_own_rules():
+    """Whatever comes before it may add arguments in front, so a position hides them all."""
+    step = {"task": "Pay", "args": [4111], "kwargs": {"iban": 1, "to": 2}, "options": {}, "subtask_type": None}
+    within = job(celery={"callbacks": [step], "chain": [step | {"task": "Other"}]})
+
+    by_position = Redaction(jobs={"Pay": ["args[1]"]}).apply(within)["celery"]
+    by_key = Redaction(jobs={"Pay": ["iban"]}).apply(within)["celery"]
+
+    assert by_position["callbacks"] == [{**step, "args": REDACTED, "kwargs": REDACTED}]
+    assert by_key["callbacks"] == [{**step, "kwargs": {"iban": REDACTED, "to": 2}}]
+    assert by_position["chain"] == by_key["chain"] == within["celery"]["chain"]
+
+
 def test_error_texts_are_hidden_by_their_keys():
     """As they may repeat an argument."""
     policy = Redaction(jobs={"Mail": ["error_message"]})

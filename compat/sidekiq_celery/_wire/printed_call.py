@@ -3,19 +3,24 @@
 from typing import Any
 
 from sidekiq_celery.utils.serialization import safe_repr
-from sidekiq_py.redaction import current
+from sidekiq_py.redaction import REDACTED, current
 
 
 def printed_call(name: str, request: Any, args: Any, kwargs: Any) -> tuple[str, str]:
     """
     The text that the caller gave (`argsrepr`, `kwargsrepr`), or else the arguments' own `repr` after redaction.
 
+    A text is hidden as a whole if the policy hides arguments by position, because they cannot be found in it.
+
     Args:
         name: The task's name.
         request: The call's request, with its headers.
     """
     policy, given = current(), vars(request)
-    return (
-        policy.value(given.get("argsrepr"), name) or safe_repr(policy.arguments(args, name)),
-        policy.value(given.get("kwargsrepr"), name) or safe_repr(policy.arguments(kwargs, name)),
-    )
+
+    def printed(text: Any, value: Any) -> Any:
+        if not text:
+            return safe_repr(policy.arguments(value, name))
+        return REDACTED if policy.hides_arguments({"class": name}) else policy.value(text, name)
+
+    return printed(given.get("argsrepr"), args), printed(given.get("kwargsrepr"), kwargs)

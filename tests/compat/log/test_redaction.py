@@ -68,6 +68,19 @@ def test_a_secret_is_in_no_line_about_a_task(app: Celery, lines: io.StringIO) ->
     assert "ValueError('[redacted]')" in written
 
 
+def test_a_text_of_the_arguments_is_not_logged_where_arguments_are_hidden_by_position(
+    app: Celery, lines: io.StringIO
+) -> None:
+    """Celery's clients send it with each call, and no position can be found in it."""
+    task, request = task_and_request(app)
+    request.__dict__.update(args=[SECRET, 5], argsrepr=f"('{SECRET}', 5)", kwargsrepr="{}")
+
+    task_log.log_received(task, request)
+
+    assert SECRET not in lines.getvalue()
+    assert "[redacted]" in lines.getvalue()
+
+
 def test_inspect_shows_no_secret(app: Celery, lines: io.StringIO) -> None:
     """Positional arguments by their place, the others by their names."""
     payload = {

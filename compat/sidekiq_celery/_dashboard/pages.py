@@ -294,7 +294,9 @@ def _running(visit: Visit, task: Mapping[str, Any]) -> tuple[str, str, str, floa
     began = task.get("time_start")
     seconds = max(0.0, visit.now.timestamp() - began) if isinstance(began, int | float) else None
     task_id, name = task.get("id"), task.get("name")
-    arguments = call_text(name, task.get("args"), task.get("kwargs"), visit.site.redaction)
+    # The name may be the call's `shadow`, and rules are about the task.
+    names = [known for known in (name, task.get("type")) if isinstance(known, str)]
+    arguments = call_text(names, task.get("args"), task.get("kwargs"), visit.site.redaction)
     return (task_id if isinstance(task_id, str) else ""), str(name), arguments, seconds
 
 

@@ -1,6 +1,6 @@
 """A task's stored result as a dashboard may show it, with the redaction policy applied to all of it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sidekiq_celery.stored_results import StoredResult
@@ -72,10 +72,9 @@ class ShownResult:
         return shortened(value if isinstance(value, str) and name != "result" else json_text(value), most)
 
 
-def call_text(name: Any, args: Any, kwargs: Any, redaction: Redaction) -> str:
-    """The arguments of a call that a worker has reported, in one line."""
-    known = name if isinstance(name, str) else None
-    return shortened(json_text(redaction.apply({"args": _as_one(args, kwargs)}, known)["args"]), _LONGEST_IN_A_ROW)
+def call_text(names: Iterable[str], args: Any, kwargs: Any, redaction: Redaction) -> str:
+    """The arguments of a call that a worker has reported, in one line. Rules for any of its *names* apply."""
+    return shortened(json_text(redaction.apply({"args": _as_one(args, kwargs)}, *names)["args"]), _LONGEST_IN_A_ROW)
 
 
 def _as_one(args: Any, kwargs: Any) -> Any:

@@ -251,6 +251,23 @@ def test_rules_for_a_class_hide_its_results_and_all_that_do_not_say_whose_they_a
     assert "sent to bert" in texts["other"]
 
 
+def test_a_running_task_that_is_shown_under_another_name_is_hidden_by_the_rules_for_its_own(
+    visitor: Callable[..., Visitor], app: Celery, start_worker: StartWorker, redis_client: redis.Redis
+) -> None:
+    """Each caller may choose a `shadow`."""
+    operator = visitor(redaction=Redaction(jobs={"shop.hold": ["args"]}))
+    start_worker()
+    app.send_task("shop.hold", ("k",), {"pin": "4111"}, shadow="holding")
+
+    page = eventually(
+        lambda: (shown := operator.get(f"/celery/worker?name={NODE}").shown) and "holding" in shown and shown, LONG
+    )
+
+    redis_client.rpush("release:k", "1")
+    assert "4111" not in page
+    assert "[redacted]" in page
+
+
 def test_each_of_several_servers_has_tasks_and_workflows_of_its_own(
     visitor: Callable[..., Visitor], redis_client: redis.Redis, redis_url: str, new_redis_server: Callable[..., Any]
 ) -> None:

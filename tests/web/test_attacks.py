@@ -139,6 +139,18 @@ def test_addresses_do_not_tell_whether_a_hidden_value_was_guessed(visitor, redis
     assert "[redacted]" not in viewer.get(unescape(visible[0])).shown
 
 
+def test_the_page_of_a_job_does_not_tell_how_long_a_hidden_value_is(viewer, redis_client, payload):
+    """The size of the payload would, as everything else in it is on the page."""
+    pages = []
+    for secret in ("short", "a longer secret"):
+        redis_client.zadd("retry", {payload(klass="Pay", args=[{"password": secret}]): 1_800_000_000})
+        pages.append(viewer.get(unescape(next(at for at in links_of(viewer.get("/retries")) if "/job?" in at))).shown)
+        redis_client.flushall()
+
+    assert pages[0] == pages[1]
+    assert "[redacted]" in pages[0]
+
+
 @pytest.mark.parametrize(("page", "fields"), [("/retries", {}), ("/queue", {"name": "default"})], ids=["set", "queue"])
 def test_a_job_with_hidden_values_is_found_by_its_address(visitor, redis_client, payload, page, fields):
     """Its page opens, and a button acts on this job and not on its neighbours."""

@@ -325,7 +325,7 @@ def _possible_days(
 
 
 _HASHED = re.compile(rf"({_WEEKDAY.value})#(-?[1-5]|last|l)", re.IGNORECASE | re.ASCII)
-_MODULO = re.compile(rf"({_WEEKDAY.value})%(\d+)(?:\+(\d+))?", re.IGNORECASE | re.ASCII)
+_MODULO = re.compile(rf"({_WEEKDAY.value})%(\d{{1,9}})(?:\+(\d{{1,9}}))?", re.IGNORECASE | re.ASCII)
 
 
 def _weekdays(text: str, token: str, at: int) -> tuple[Weekday, ...] | None:

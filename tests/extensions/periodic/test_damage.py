@@ -91,6 +91,19 @@ def test_a_number_that_is_none_stops_no_other_job(
     assert good_ones(redis_client) == 3
 
 
+@pytest.mark.parametrize("number", ["9" * 5000, "2+" + "9" * 5000])
+def test_a_timetable_with_a_number_of_any_length_stops_no_other_job(
+    start: Start, look: Look, pool: Pool, redis_client: redis.Redis, number: str
+) -> None:
+    """Python does not read such a number, and said so with another error than that for a damaged timetable."""
+    declare_two(start, look)
+    redis_client.hset(BAD, "cron", f"* * * * mon%{number}")
+
+    use_everything(start, look, pool)
+
+    assert good_ones(redis_client) == 3
+
+
 @pytest.mark.parametrize("copy", ["{", "[]", "{}", '{"cron":"61 * * * *","klass":"A"}', b"\xff"])
 def test_a_copy_that_is_none_is_not_written_back(
     start: Start, look: Look, pool: Pool, redis_client: redis.Redis, copy: str | bytes

@@ -37,8 +37,10 @@ _PLACE = re.compile(r"args\[(\d{1,6})\]")
 # A key in text that is not JSON as a whole, or in the repr of a Python dict. In JSON inside a JSON string, each quote
 # is escaped with backslashes.
 _KEY = re.compile(r"""(?P<quote>\\{0,8}["'])(?P<key>[^"'\\]{1,200})(?P=quote)\s{0,100}:\s{0,100}""")
-_QUOTE = re.compile(r"""\\{0,8}["']""")
+# In the repr of bytes, a letter precedes the quote.
+_OPENING = re.compile(r"""[a-zA-Z]{0,2}(?P<quote>\\{0,8}["'])""")
 _SCALAR = re.compile(r"[^\s,}\]]*")
+_BRACKETS = frozenset("[{(<")
 # Longer keys are not cached, because the cache could then grow to any size.
 _LONGEST_KEY = 100
 _VARIABLE = "SIDEKIQ_REDACTION"
@@ -130,7 +132,7 @@ class Redaction:
         task = hidden.get(_CELERY)
         if isinstance(task, dict):
             task |= {key: REDACTED for key in _ENCODED if key in task}
-            task |= {key: REDACTED if places else _printed(task[key], patterns) for key in _PRINTED if key in task}
+            task |= {key: REDACTED for key in _PRINTED if places and key in task}
         return hidden
 
     def part(self, payload: Mapping[str, Any], key: str) -> Any:
@@ -142,7 +144,7 @@ class Redaction:
 
     def value(self, value: Any, *classes: str | None) -> Any:
         """A value of a job of these *classes*, with hidden keys redacted, also inside strings."""
-        return _printed(value, self._rules(classes)[0])
+        return self._value(value, self._rules(classes)[0])
 
     def arguments(self, args: Any, *classes: str | None) -> Any:
         """The arguments of a call (a list, or a dict by name), redacted as for a job of these *classes*."""
@@ -227,9 +229,10 @@ class Redaction:
                 patterns, places = self._rules((value["task"],), patterns)
                 hidden = {key: REDACTED for key in ("args", "kwargs") if places and key in value}
             return {key: self._part(key, part, patterns) for key, part in value.items()} | hidden
-        if isinstance(value, list):
-            return [self._value(part, patterns) for part in value]
-        return value
+        if isinstance(value, list) or type(value) is tuple:
+            parts = [self._value(part, patterns) for part in value]
+            return parts if isinstance(value, list) else tuple(parts)
+        return _masked(value, patterns) if isinstance(value, str) else value
 
 
 def current() -> Redaction:
@@ -294,17 +297,6 @@ def _from_environment() -> Redaction:
     return Redaction.of_settings(given, path)
 
 
-def _printed(value: Any, patterns: tuple[str, ...]) -> Any:
-    if isinstance(value, dict):
-        return {
-            key: REDACTED if isinstance(key, str) and _fits(key, patterns) else _printed(part, patterns)
-            for key, part in value.items()
-        }
-    if isinstance(value, list | tuple):
-        return type(value)([_printed(part, patterns) for part in value]) if type(value) in (list, tuple) else value
-    return _masked(value, patterns) if isinstance(value, str) else value
-
-
 def _masked(text: str, patterns: tuple[str, ...]) -> str:
     """*text* without the values of matching keys, on a best-effort basis."""
     parts, at = [], 0
@@ -339,16 +331,16 @@ def _without_text(error: BaseException) -> BaseException:
 
 def _end_of_value(text: str, start: int) -> int:
     """The end of the value that begins at *start*. If in doubt, it returns a later position rather than an earlier."""
-    opening = _QUOTE.match(text, start)
+    opening = _OPENING.match(text, start)
     if opening:
-        quote = opening[0]
+        quote = opening["quote"]
         closing = re.compile(
             rf"(?<!\\)(?:\\\\)*{re.escape(quote)}" if len(quote) == 1 else rf"(?<!\\){re.escape(quote)}"
         )
         end = closing.search(text, opening.end())
         return end.end() if end else len(text)
-    if text.startswith(("[", "{", "("), start):
-        # The end of a list or an object cannot be determined here.
-        return len(text)
     scalar = _SCALAR.match(text, start)
-    return scalar.end() if scalar else start
+    if scalar is None or not _BRACKETS.isdisjoint(scalar[0]):
+        # The end of a list, an object or a call such as `datetime.date(2026, 2, 14)` cannot be determined here.
+        return len(text)
+    return scalar.end()

@@ -69,6 +69,16 @@ def test_a_task_s_arguments_are_hidden_in_the_texts_that_celery_makes_of_them():
         assert Redaction().apply(job(celery={encoded: "aHVudGVyMg=="}))["celery"] == {encoded: REDACTED}
 
 
+def test_a_secret_in_an_argument_that_is_json_itself_is_hidden():
+    """Such as the body of a request: if the whole payload were unreadable, it would be hidden, too."""
+    request = json.dumps({"user": "anna", "password": "hunter2"})
+
+    hidden = Redaction().apply(job([request], event={"body": request}))
+
+    assert hidden["args"] == [['{"user": "anna", "password": "[redacted]"}']]
+    assert "hunter2" not in str(hidden)
+
+
 def test_a_step_that_waits_in_another_task_s_payload_is_hidden_by_its_own_rules():
     """Whatever comes before it may add arguments in front, so a position hides them all."""
     step = {"task": "Pay", "args": [4111], "kwargs": {"iban": 1, "to": 2}, "options": {}, "subtask_type": None}
@@ -118,6 +128,9 @@ def test_nothing_is_hidden_by_a_policy_without_rules():
         repr({"a": 1, "password": "hunter2"}),
         repr({"password": "it's hunter2"}),
         repr({"password": ("a", "hunter2")}),
+        repr({"password": b"a hunter2"}),
+        repr({"password": frozenset(("a", "hunter2"))}),
+        "{'password': <Password hunter2>}",
     ],
 )
 def test_text_that_is_no_json_is_masked_as_well_as_it_can_be(text):

@@ -552,6 +552,18 @@ def test_a_ruby_job_of_no_batch_says_that_its_input_is_bad(redis_client: redis.R
     assert (entry.error_class, entry.error_message) == ("SidekiqPy::JobFailed", "no e-mail")
 
 
+def test_a_death_handler_that_raises_does_not_bring_a_refused_job_back(
+    start_ruby: StartRuby, redis_client: redis.Redis
+) -> None:
+    """Sidekiq logs such an error. The job was in the retry set, too, and the other handlers had not been called."""
+    start_ruby(program=PROGRAM, queues=["ruby", "default"], environment={"FIXTURE_BAD_HANDLER": "1"})
+
+    sidekiq.ruby_job("BatchDeed", queue="ruby").perform_async("refuse", "no e-mail")
+
+    eventually(lambda: redis_client.zcard("retry") or redis_client.llen("died"), WAIT_SECONDS)
+    assert (redis_client.zcard("retry"), redis_client.zcard("dead"), redis_client.llen("died")) == (0, 1, 1)
+
+
 @pytest.mark.usefixtures("ruby_worker")
 def test_a_ruby_job_says_that_its_input_is_bad(redis_client: redis.Redis) -> None:
     """It dies at once, whatever its retries, and its row says `failed`."""

@@ -62,3 +62,10 @@ class BatchDone
     Sidekiq.redis { |conn| conn.rpush("callbacks", line) }
   end
 end
+
+if ENV["FIXTURE_BAD_HANDLER"]
+  Sidekiq.configure_server do |config|
+    config.death_handlers << ->(_job, _error) { raise FixtureError, "the handler" }
+    config.death_handlers << ->(job, _error) { Sidekiq.redis { |conn| conn.lpush("died", job["jid"]) } }
+  end
+end

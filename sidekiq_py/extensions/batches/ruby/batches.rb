@@ -404,7 +404,12 @@ LUA
         told.merge!(count ? {"retry_count" => count + 1, "retried_at" => now} : {"retry_count" => 0, "failed_at" => now})
         payload = payload.merge(told)
         Sidekiq::DeadSet.new.kill(Sidekiq.dump_json(payload), notify_failure: false)
-        (death_handlers - [method(:died)]).each { |handler| handler.call(payload, error) }
+        (death_handlers - [method(:died)]).each do |handler|
+          handler.call(payload, error)
+        rescue => refusal
+          # Like Sidekiq: the other handlers are called, and the job stays dead.
+          Sidekiq.logger.error("sidekiq_py: a death handler of #{payload["jid"]} raised #{refusal.class}: #{message_of(refusal)}")
+        end
         Sidekiq.logger.warn("#{payload["class"]} #{payload["jid"]} has bad input: #{message_of(error)}")
       end
 

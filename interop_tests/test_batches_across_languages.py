@@ -440,6 +440,18 @@ def test_ruby_tells_a_class_with_a_callback_method_from_a_job(ruby: RunRuby, red
     assert (entry.klass, entry.queue, entry.args[1:]) == ("BatchFailing", "ruby", ["success", 5])
 
 
+def test_a_module_named_testing_is_not_sidekiq_s(ruby: RunRuby) -> None:
+    """`const_defined?` looks among the global constants, too, so a program with one raised NameError at each block."""
+    bid = ruby(
+        """
+        Object.const_set(:Testing, Module.new)
+        return SidekiqPy::Batch.new.jobs { BatchDeed.perform_async("ok") }.bid
+        """
+    )
+
+    assert sidekiq.Batch.find(bid).status().total == 1
+
+
 def test_ruby_s_errors_name_the_batch(ruby: RunRuby) -> None:
     """As Python's do."""
     batch = sidekiq.Batch()

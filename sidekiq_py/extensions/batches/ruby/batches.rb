@@ -318,7 +318,7 @@ LUA
       end
 
       def testing?
-        Sidekiq.const_defined?(:Testing) && (Sidekiq::Testing.fake? || Sidekiq::Testing.inline?)
+        defined?(Sidekiq::Testing) && (Sidekiq::Testing.fake? || Sidekiq::Testing.inline?)
       end
 
       # The identity of Sidekiq's server in Redis. The module that provides it depends on the release.

@@ -110,7 +110,7 @@ def test_middleware_that_is_loaded_after_the_file_for_steps_does_not_hide_result
 
 @pytest.mark.releases(since="7.3")
 def test_a_capsule_with_middleware_of_its_own_reports_steps(app: Celery, start_ruby: StartRuby) -> None:
-    """Its middleware is a copy of the others' from when it was configured: what is added to those later is not in it."""
+    """Its chain is a copy, made when it was configured, and has nothing that is added to the original at startup."""
     start_ruby(program=PROGRAM, environment={"FIXTURE_CAPSULE": "1"})
 
     assert ruby_job("StepDouble", queue="own").s(4).apply_async().get(timeout=WAIT_SECONDS) == 8

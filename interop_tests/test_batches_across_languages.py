@@ -576,6 +576,18 @@ def test_a_death_handler_that_raises_does_not_bring_a_refused_job_back(
     assert (redis_client.zcard("retry"), redis_client.zcard("dead"), redis_client.llen("died")) == (0, 1, 1)
 
 
+def test_a_refused_ruby_job_that_is_not_to_be_kept_is_discarded(
+    start_ruby: StartRuby, redis_client: redis.Redis
+) -> None:
+    """`dead: false` means that in both languages, and for each other job that is not retried."""
+    start_ruby(program=PROGRAM, queues=["ruby", "default"], environment={"FIXTURE_BAD_HANDLER": "1"})
+
+    sidekiq.ruby_job("BatchDeed", queue="ruby", dead=False).perform_async("refuse", "no e-mail")
+
+    eventually(lambda: redis_client.llen("died"), WAIT_SECONDS)
+    assert (redis_client.zcard("dead"), redis_client.zcard("retry")) == (0, 0)
+
+
 @pytest.mark.usefixtures("ruby_worker")
 def test_a_ruby_job_says_that_its_input_is_bad(redis_client: redis.Redis) -> None:
     """It dies at once, whatever its retries, and its row says `failed`."""

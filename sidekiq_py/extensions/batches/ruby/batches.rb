@@ -396,14 +396,15 @@ LUA
         JSON.generate(told)
       end
 
-      # Moves a job to the dead set and calls its death handlers. If the process is killed after this, its mark remains, and it runs again.
+      # Moves a job to the dead set, unless it has `dead: false`, and calls its death handlers. If the process is killed after this, its
+      # mark remains, and it runs again.
       def refuse(payload, queue, error)
         now = millisecond_times? ? (Time.now.to_f * 1000).to_i : Time.now.to_f
         told = {"queue" => queue, "error_message" => message_of(error), "error_class" => error.class.name}
         count = payload["retry_count"]
         told.merge!(count ? {"retry_count" => count + 1, "retried_at" => now} : {"retry_count" => 0, "failed_at" => now})
         payload = payload.merge(told)
-        Sidekiq::DeadSet.new.kill(Sidekiq.dump_json(payload), notify_failure: false)
+        Sidekiq::DeadSet.new.kill(Sidekiq.dump_json(payload), notify_failure: false) unless payload["dead"] == false
         (death_handlers - [method(:died)]).each do |handler|
           handler.call(payload, error)
         rescue => refusal

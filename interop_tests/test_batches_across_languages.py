@@ -149,6 +149,21 @@ def test_ruby_s_jobs_are_pushed_as_without_a_batch(ruby: RunRuby, redis_client: 
     assert [key for key in member if key != "sidekiq_py_batch"] == list(plain)
 
 
+@pytest.mark.parametrize("extra", ["", ', "at" => Time.now.to_f + 600'])
+def test_ruby_pushes_many_jobs_of_a_batch_at_once(ruby: RunRuby, extra: str) -> None:
+    """`push_bulk` of Sidekiq 6 sends them all in one command. Lua refused so many words, and no job was pushed."""
+    total, queued, scheduled = ruby(
+        f"""
+        jobs = (1..10_000).map {{ |number| ["ok", number] }}
+        batch = SidekiqPy::Batch.new
+        batch.jobs {{ Sidekiq::Client.push_bulk("class" => BatchDeed, "batch_size" => 10_000, "args" => jobs{extra}) }}
+        return [batch.status.total, Sidekiq::Queue.new("ruby").size, Sidekiq::ScheduledSet.new.size]
+        """
+    )
+
+    assert (total, queued + scheduled) == (10_000, 10_000)
+
+
 @pytest.mark.usefixtures("ruby_worker")
 def test_failures_retries_and_deaths_in_ruby(redis_client: redis.Redis) -> None:
     """A job that fails and succeeds later, one that dies, one that is dropped."""

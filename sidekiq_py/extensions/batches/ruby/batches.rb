@@ -600,6 +600,10 @@ LUA
 
     # Prepended to Sidekiq's client; runs after all client middleware.
     module Client
+      # For a script, whose commands take some 8,000 words at most. `push_bulk` of Sidekiq 6 sends all jobs at once, and later releases
+      # as many as `batch_size` says.
+      MOST_JOBS = 1000
+
       private
 
       def raw_push(payloads)
@@ -611,6 +615,7 @@ LUA
         fresh = payloads.reject { |payload| payload.key?(KEY) }
         adding = fresh.empty? ? nil : SidekiqPy::Batches.adding_for(fresh)
         return super unless adding
+        return payloads.each_slice(MOST_JOBS).all? { |slice| raw_push(slice) } if payloads.size > MOST_JOBS
 
         first, words = adding.place(fresh.size, fresh.map { |payload| payload["at"].to_f }.max.ceil)
         rows = adding.is_tracked ? [first, *fresh.map { |payload| SidekiqPy::Batches.row(payload) }] : []

@@ -214,6 +214,19 @@ def test_a_ruby_step_that_fails_for_good_fails_its_chord(
     assert isinstance(app.AsyncResult("body").result, ChordError)
 
 
+@pytest.mark.releases(since="7")
+@pytest.mark.usefixtures("ruby_worker")
+@pytest.mark.parametrize(("name", "retry"), [("StepIsDiscarded", 5), ("StepIsDiscardedInTheEnd", 0)])
+def test_a_ruby_step_that_is_discarded_fails_its_workflow(
+    tasks: SimpleNamespace, app: Celery, name: str, retry: int
+) -> None:
+    """Until 8.0.7 Sidekiq calls no death handler for it, and the workflow waited forever."""
+    result = chain(ruby_job(name, retry=retry).s(1), tasks.add.s(1)).apply_async()
+
+    with pytest.raises(Exception, match="no"):
+        result.get(timeout=WAIT_SECONDS)
+
+
 @pytest.mark.usefixtures("ruby_worker")
 def test_a_ruby_step_may_fail_with_a_message_that_is_not_utf_8(tasks: SimpleNamespace, app: Celery) -> None:
     """Its end could not be written as JSON, so the workflow waited forever."""

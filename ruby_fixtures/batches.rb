@@ -49,6 +49,10 @@ class BatchDropped < BatchDeed
   sidekiq_options retry: false
 end
 
+class BatchDiscarded < BatchDeed
+  sidekiq_retry_in { :discard }
+end
+
 # A plain class that is called back.
 class BatchDone
   %w[complete success death].each do |event|

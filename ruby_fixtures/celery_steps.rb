@@ -31,6 +31,24 @@ class StepFailsWithBytes
   end
 end
 
+class StepIsDiscarded
+  include FIXTURE_JOB
+  sidekiq_retry_in { :discard }
+
+  def perform(*)
+    raise FixtureError, "no"
+  end
+end
+
+class StepIsDiscardedInTheEnd
+  include FIXTURE_JOB
+  sidekiq_retries_exhausted { :discard }
+
+  def perform(*)
+    raise FixtureError, "no"
+  end
+end
+
 # As the middleware of the gem sidekiq-status, it does not return what the job returned.
 class Silent
   def call(*)

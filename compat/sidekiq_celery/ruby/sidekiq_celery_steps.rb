@@ -22,6 +22,15 @@ module SidekiqCelery
     end
   end
 
+  # Until 8.0.7 Sidekiq calls no death handler for a job that is discarded. It then returns nil, and otherwise what it has written.
+  module Discarded
+    private
+
+    def process_retry(_job, payload, _queue, error)
+      super.tap { |written| SidekiqCelery.died(payload, error) if written.nil? }
+    end
+  end
+
   class << self
     def died(payload, error)
       failure = {"exc_type" => error.class.name, "exc_message" => [readable(error.message)], "exc_module" => nil}
@@ -91,6 +100,8 @@ module SidekiqCelery
 end
 
 Sidekiq.configure_server do |config|
+  require "sidekiq/job_retry"
+  Sidekiq::JobRetry.prepend(SidekiqCelery::Discarded)
   # Last of all, and so next to `perform`: middleware such as that of the gem sidekiq-status returns nil for other jobs than its own.
   # A capsule's chain may be a copy from before.
   config.on(:startup) do

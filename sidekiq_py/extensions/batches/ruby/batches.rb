@@ -741,6 +741,13 @@ LUA
       ensure
         Thread.current[:sidekiq_py_failed] = nil
       end
+
+      private
+
+      # Until 8.0.7 Sidekiq calls no death handler for a job that is discarded. It then returns nil, and otherwise what it has written.
+      def process_retry(_job, payload, _queue, error)
+        super.tap { |written| Batches.died(payload, error) if written.nil? }
+      end
     end
 
     def self.register

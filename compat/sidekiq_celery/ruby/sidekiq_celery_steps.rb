@@ -65,11 +65,7 @@ module SidekiqCelery
     end
 
     def store(transaction, wanted, meta)
-      if wanted["expires"]
-        transaction.setex(wanted["key"], wanted["expires"], meta)
-      else
-        transaction.set(wanted["key"], meta)
-      end
+      transaction.set(wanted["key"], meta, **(wanted["expires"] ? {ex: wanted["expires"]} : {}))
       transaction.publish(wanted["key"], meta)
     end
 

@@ -215,6 +215,20 @@ def test_a_ruby_step_that_fails_for_good_fails_its_chord(
     assert isinstance(app.AsyncResult("body").result, ChordError)
 
 
+@pytest.mark.usefixtures("ruby_worker")
+@pytest.mark.parametrize("what", ["NaN", "bytes", "binary"])
+def test_a_ruby_step_whose_result_is_not_json_fails_its_workflow_at_once(
+    tasks: SimpleNamespace, app: Celery, redis_client: redis.Redis, what: str
+) -> None:
+    """It was retried, for three weeks by default, and did its work each time."""
+    result = chain(ruby_job("StepReturns").s(what), tasks.add.s(1)).apply_async()
+
+    with pytest.raises(Exception, match="what StepReturns returned is not JSON"):
+        result.get(timeout=WAIT_SECONDS)
+    assert redis_client.get("runs") == b"1"
+    assert redis_client.zcard("retry") == 0
+
+
 @pytest.mark.releases(since="7")
 @pytest.mark.usefixtures("ruby_worker")
 @pytest.mark.parametrize(("name", "retry"), [("StepIsDiscarded", 5), ("StepIsDiscardedInTheEnd", 0)])

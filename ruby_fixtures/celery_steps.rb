@@ -31,6 +31,15 @@ class StepFailsWithBytes
   end
 end
 
+class StepReturns
+  include FIXTURE_JOB
+
+  def perform(what)
+    Sidekiq.redis { |conn| conn.incr("runs") }
+    {"NaN" => Float::NAN, "bytes" => "caf\xE9", "binary" => "\xFF".b}.fetch(what)
+  end
+end
+
 class StepIsDiscarded
   include FIXTURE_JOB
   sidekiq_retry_in { :discard }

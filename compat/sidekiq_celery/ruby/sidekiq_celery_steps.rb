@@ -17,7 +17,7 @@ module SidekiqCelery
 
     def call(_job, payload, _queue)
       result = yield
-      SidekiqCelery.report(payload, "SUCCESS", result)
+      SidekiqCelery.succeeded(payload, result)
       result
     end
   end
@@ -32,6 +32,14 @@ module SidekiqCelery
   end
 
   class << self
+    # A result that is not JSON, such as NaN, fails the workflow at once: a retry would do the job's work once more, and fail again.
+    def succeeded(payload, result)
+      report(payload, "SUCCESS", result)
+    rescue JSON::JSONError, EncodingError => error
+      died(payload, TypeError.new("what #{payload["class"]} returned is not JSON: #{readable(error.message)}"))
+      Sidekiq.logger.error("The workflow of #{payload["jid"]} failed: what #{payload["class"]} returned is not JSON")
+    end
+
     def died(payload, error)
       failure = {"exc_type" => error.class.name, "exc_message" => [readable(error.message)], "exc_module" => nil}
       report(payload, "FAILURE", failure, readable((error.backtrace || []).join("\n")))

@@ -18,6 +18,7 @@ from sidekiq_py.cli import ruby_support
 from sidekiq_py.client import sync_client
 from sidekiq_py.extensions.batches.audit import Audit
 from sidekiq_py.extensions.batches.batch import Batch
+from sidekiq_py.extensions.batches.errors import BatchDoneError, BatchGoneError
 from sidekiq_py.extensions.batches.ruby_runs import RubyRuns
 from sidekiq_py.registry import registry
 from tests.support.waiting import eventually
@@ -504,7 +505,7 @@ def test_ruby_s_errors_name_the_batch(ruby: RunRuby) -> None:
         bid=batch.bid,
     )
 
-    assert errors == ["batch nosuch: gone", f"batch {batch.bid}: done"]
+    assert errors == [str(BatchGoneError("nosuch")), str(BatchDoneError(batch.bid))]
 
 
 def test_killed_ruby_processes_leave_no_batch_waiting(

@@ -305,7 +305,11 @@ LUA
 @@ruby_end@@
 LUA
     DIGESTS = [STEP, PUSH, ENDS].to_h { |script| [script, Digest::SHA1.hexdigest(script)] }.freeze
-    ERRORS = {"BATCHGONE" => Batch::Gone, "BATCHDONE" => Batch::Done, "BATCHCLOSED" => Batch::Closed}.freeze
+    ERRORS = {
+      "BATCHGONE" => [Batch::Gone, "there is no batch %s in this Redis: it has expired, was deleted, or was never opened"],
+      "BATCHDONE" => [Batch::Done, "all jobs of batch %s have succeeded, and its callbacks are enqueued; make a new batch"],
+      "BATCHCLOSED" => [Batch::Closed, "batch %s takes no more jobs here: it was closed by hand while its block was running"]
+    }.freeze
     MAJOR = Sidekiq::VERSION.to_i
 
     class << self
@@ -512,10 +516,10 @@ LUA
 
       def raise_own(error)
         code, bid = error.message.split(" ", 3)
-        kind = ERRORS[code]
+        kind, text = ERRORS[code]
         raise error unless kind
 
-        raise kind, "batch #{bid}: #{code.delete_prefix("BATCH").downcase}"
+        raise kind, format(text, bid)
       end
 
       def about(payload, error)

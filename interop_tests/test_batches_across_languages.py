@@ -150,6 +150,26 @@ def test_ruby_s_jobs_are_pushed_as_without_a_batch(ruby: RunRuby, redis_client: 
     assert [key for key in member if key != "sidekiq_py_batch"] == list(plain)
 
 
+def test_client_middleware_in_ruby_sees_no_other_jobs_than_those_of_the_block(ruby: RunRuby) -> None:
+    """It saw a callback without arguments, once in each program, and a middleware that stopped it broke the block."""
+    seen = ruby(
+        """
+        $seen = []
+        watch = Class.new do
+          def call(_job, payload, *)
+            $seen << payload["class"].to_s
+            yield
+          end
+        end
+        Sidekiq.configure_client { |config| config.client_middleware { |chain| chain.add watch } }
+        SidekiqPy::Batch.new.jobs { BatchDeed.perform_async("ok") }
+        return $seen
+        """
+    )
+
+    assert seen == ["BatchDeed"]
+
+
 @pytest.mark.parametrize("extra", ["", ', "at" => Time.now.to_f + 600'])
 def test_ruby_pushes_many_jobs_of_a_batch_at_once(ruby: RunRuby, extra: str) -> None:
     """`push_bulk` of Sidekiq 6 sends them all in one command. Lua refused so many words, and no job was pushed."""

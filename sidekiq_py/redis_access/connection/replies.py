@@ -20,8 +20,9 @@ FAILOVER_CODES = frozenset({"READONLY", "NOREPLICAS", "UNBLOCKED"})
 _WITHIN_A_SCRIPT = re.compile(
     r"(?:Error running script \(call to \w+\): @user_script:\d+: )?(?:@user_script: \d+: )?(?:-|ERR )?"
 )
-# Redis 7.0 adds where the command stands in the script, in all but the result of `redis.pcall`.
-_PLACE_IN_A_SCRIPT = re.compile(r" script: [0-9a-f]{40}, on @?user_script:\d+\.$")
+# Redis 7.0 adds where the command stands in the script, in all but the result of `redis.pcall`; Valkey 9 leaves out the
+# digest.
+_PLACE_IN_A_SCRIPT = re.compile(r" script: (?:[0-9a-f]{40}, )?on @?user_script:\d+\.$")
 # By a part of the error's text: what to do if a server was found, but no connection could be made.
 _WHERE_A_SERVER_WAS_FOUND = {
     "reset by peer": "If this server uses TLS, write rediss:// in the URL; if it asks for a client's certificate, add "

@@ -69,7 +69,8 @@ def _hashes(changes: Mapping[str, ClassCounts], now: float, generation: int) -> 
 
 def _hash(changes: Mapping[str, ClassCounts], key: str, ttl_seconds: int) -> Iterator[Command]:
     for job_class, counts in changes.items():
-        if counts.succeeded:
+        # Without a success if the run's time was read just before the run was counted.
+        if counts.succeeded or counts.milliseconds:
             yield ("HINCRBY", key, f"{job_class}|ms", counts.milliseconds)
         if counts.failed:
             yield ("HINCRBY", key, f"{job_class}|f", counts.failed)

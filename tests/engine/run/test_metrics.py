@@ -12,6 +12,7 @@ from sidekiq_py.engine.run.metrics import ExecutionMetrics
 from sidekiq_py.errors import RedisConnectionError
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
+from sidekiq_py.redis_access.processes.metrics import ClassCounts, add_counts
 from sidekiq_py.wire.dialect import Dialect
 from tests.support.redis_server import RedisServer
 
@@ -121,6 +122,13 @@ def test_nothing_is_miscounted_while_threads_count_and_another_flushes(pool: Poo
         b"HardJob|f": 40_000,
         b"HardJob|ms": 80_000,
     }
+
+
+def test_the_time_of_a_run_that_is_not_counted_yet_is_written(pool: Pool, redis_client: redis.Redis) -> None:
+    """A flush may read a run between its time and its count, beside a failure. The time was never written then."""
+    add_counts(pool, {"HardJob": ClassCounts(1, 2, (0,) * 26)}, now=AT, generation=7)
+
+    assert redis_client.hgetall("j|20250204|8:3") == {b"HardJob|ms": b"2", b"HardJob|f": b"1", b"HardJob|p": b"1"}
 
 
 def test_threads_that_come_and_go_leave_no_tables_behind(pool: Pool, redis_client: redis.Redis) -> None:

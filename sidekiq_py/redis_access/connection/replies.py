@@ -41,8 +41,8 @@ _WHERE_A_SERVER_WAS_FOUND = {
     "certificate verify failed": "Name the authority that signed it in the URL (rediss://…?ssl_ca_certs=/path/ca.pem) "
     "or in SSL_CERT_FILE",
 }
-# Without a path: it is not a socket that is missing.
-_A_FILE_OF_TLS_IS_MISSING = re.compile(r"connecting to [^/]+:\d+\. No such file")
+# Without a path: it is not a socket that is missing. redis-py 5 gives the number alone.
+_A_FILE_OF_TLS_IS_MISSING = re.compile(r"connecting to [^/]+:\d+\. (?:No such file|2\.$)")
 _NOT_LET_IN = (redis.exceptions.AuthenticationError, redis.exceptions.AuthenticationWrongNumberOfArgsError)
 # The text of Redis and Valkey, which has no code, when an ACL forbids a command in a script.
 _FORBIDDEN_WITHIN_A_SCRIPT = ("The user executing the script can't", "ACL failure in script")

@@ -294,9 +294,13 @@ class AsyncPool:
 
     async def _primary_recipe(self) -> tuple[type[aio.AbstractConnection], dict[str, Any]]:
         """The options for the primary that the sentinels name. They are asked in a thread."""
-        connection: Any = await asyncio.to_thread(lambda: self._pool.new_link()._connection)
-        options = await asyncio.to_thread(lambda: sentinels_of(self.settings).options)
-        return AWAITED[type(connection)], {**options, "host": connection.host, "port": connection.port}
+
+        def ask() -> tuple[type[aio.AbstractConnection], dict[str, Any]]:
+            connection: Any = self._pool.new_link()._connection
+            place = {"host": connection.host, "port": connection.port}
+            return AWAITED[type(connection)], {**sentinels_of(self.settings).options, **place}
+
+        return await asyncio.to_thread(ask)
 
 
 class _LoopLinks:

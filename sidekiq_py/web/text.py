@@ -183,11 +183,7 @@ class ShownJob:
 
     @property
     def known_by(self) -> bytes:
-        """
-        What the keys of its place are made of: the payload, or what is shown of it.
-
-        A digest of the whole payload would tell a reader whether a hidden value is the one that was guessed.
-        """
+        """The payload, or what is shown of it if something is hidden; see `Site.known_by`."""
         text = self._whole_text
         return self.record.value if text == self._raw else (text or "").encode(errors="backslashreplace")
 

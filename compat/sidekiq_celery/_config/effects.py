@@ -32,6 +32,7 @@ _REASONS = {
     "the engine manages its own connections": (
         *("broker_heartbeat", "broker_heartbeat_checkrate", "broker_login_method", "broker_failover_strategy"),
         *("broker_channel_error_retry", "redis_retry_on_timeout", "redis_socket_keepalive"),
+        *("redis_backend_health_check_interval", "redis_client_name", "result_backend_thread_safe"),
         *("broker_connection_retry", "broker_connection_retry_on_startup"),
         "worker_cancel_long_running_tasks_on_connection_loss",
     ),
@@ -67,7 +68,8 @@ def without_effect(name: str) -> str | None:
 
 def settings_without_effect(app: App) -> dict[str, str]:
     """The settings that the program has set although they have no effect, each with the reason."""
-    reasons = ((name, without_effect(name)) for name in OPTIONS)
+    # Some of Celery's settings have no default, and so are not among OPTIONS.
+    reasons = ((name, without_effect(name)) for name in OPTIONS | _REASON_BY_NAME)
     found = {name: reason for name, reason in reasons if reason and app.conf.value_set_for(name)}
     if own_name(str(app.conf.worker_autoscaler)) == OPTIONS["worker_autoscaler"].default:
         # The default class does scale; any other class has no effect.

@@ -38,6 +38,7 @@ __all__ = (
     "daemon_options",
     "handle_preload_options",
     "no_daemon",
+    "own_setting",
     "preload_options",
     "reaching_redis",
     "writing",
@@ -171,16 +172,22 @@ def writing(*files: str | None) -> Iterator[None]:
         ) from error
 
 
+def own_setting(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+    """Use the command's own setting, such as `beat_logfile`, for an option that is not given on the command line."""
+    return value or ctx.obj.app.conf.get(f"{ctx.command.name}_{param.name}")
+
+
 def no_daemon(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     """
-    Reject an option that would turn the command into a daemon.
+    Reject an option that would turn the command into a daemon, or the setting in place of it, such as `worker_uid`.
 
     Raises:
-        click.UsageError: The option was given.
+        click.UsageError: The option or the setting was given.
     """
-    if value:
+    if value or own_setting(ctx, param, None):
+        name = param.opts[-1] if value else f"the setting {ctx.command.name}_{param.name}"
         raise click.UsageError(
-            f"{param.opts[-1]} is not supported: run the command under systemd, a container or another supervisor, and "
+            f"{name} is not supported: run the command under systemd, a container or another supervisor, and "
             "choose its user there",
             ctx,
         )
@@ -190,7 +197,7 @@ def daemon_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add Celery's daemon options to a command. They are rejected with a hint."""
     hidden: dict[str, Any] = {"callback": no_daemon, "expose_value": False, "hidden": True}
     command = click.option("--detach", is_flag=True, **hidden)(command)
-    for name in ("--uid", "--gid", "--umask"):
+    for name in ("--uid", "--gid", "--umask", "--executable"):
         command = click.option(name, **hidden)(command)
     return command
 

@@ -7,7 +7,14 @@ import click
 
 from sidekiq_celery import beat_state
 from sidekiq_celery.beat import SchedulingError, beat_nodename
-from sidekiq_celery.bin.base import JSON_ARRAY, JSON_OBJECT, daemon_options, handle_preload_options, writing
+from sidekiq_celery.bin.base import (
+    JSON_ARRAY,
+    JSON_OBJECT,
+    daemon_options,
+    handle_preload_options,
+    own_setting,
+    writing,
+)
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_celery.schedules import ParseException, crontab
 from sidekiq_celery.schedules import schedule as interval
@@ -29,8 +36,8 @@ _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL", "FATAL")
 )
 @click.option("-n", "--hostname", help="Name of the node that answers. [default: celerybeat@%h]")
 @click.option("-l", "--loglevel", default="WARNING", type=click.Choice(_LEVELS, case_sensitive=False))
-@click.option("-f", "--logfile", help="Log file; by default standard error.")
-@click.option("--pidfile", help="File that contains the process id while beat runs.")
+@click.option("-f", "--logfile", callback=own_setting, help="Log file; by default standard error.")
+@click.option("--pidfile", callback=own_setting, help="File that contains the process id while beat runs.")
 @daemon_options
 @click.pass_context
 @handle_preload_options

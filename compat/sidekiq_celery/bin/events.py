@@ -5,7 +5,14 @@ from typing import Any
 import click
 
 from sidekiq_celery._command_error import CeleryCommandException
-from sidekiq_celery.bin.base import LOG_LEVEL, CeleryCommand, daemon_options, handle_preload_options, reaching_redis
+from sidekiq_celery.bin.base import (
+    LOG_LEVEL,
+    CeleryCommand,
+    daemon_options,
+    handle_preload_options,
+    own_setting,
+    reaching_redis,
+)
 from sidekiq_celery.events.cursesmon import INSTEAD
 from sidekiq_celery.platforms import EX_UNAVAILABLE
 from sidekiq_celery.utils.imports import symbol_by_name
@@ -19,8 +26,8 @@ __all__ = ("events",)
 @click.option("-F", "--frequency", "--freq", type=float, default=1.0, help="Camera: seconds between snapshots.")
 @click.option("-r", "--maxrate", help="Camera: maximum rate of snapshots, such as 10/m.")
 @click.option("-l", "--loglevel", default="WARNING", type=LOG_LEVEL, help="Camera: log level.")
-@click.option("-f", "--logfile", help="Camera: log file; by default standard error.")
-@click.option("--pidfile", help="Camera: file that contains the process id while it runs.")
+@click.option("-f", "--logfile", callback=own_setting, help="Camera: log file; by default standard error.")
+@click.option("--pidfile", callback=own_setting, help="Camera: file that contains the process id while it runs.")
 @daemon_options
 @click.pass_context
 @handle_preload_options

@@ -13,6 +13,7 @@ from sidekiq_celery.bin.base import (
     daemon_options,
     handle_preload_options,
     no_daemon,
+    own_setting,
     preload_options,
     reaching_redis,
     writing,
@@ -61,16 +62,11 @@ class _Pool(ParamType):
             self.fail(str(error), param, ctx)
 
 
-def _own_setting(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
-    """Use the setting `worker_<name>` for a path that is not given on the command line."""
-    return value or ctx.obj.app.conf.get(f"worker_{param.name}")
-
-
 @click.command(cls=CeleryCommand, context_settings={"allow_extra_args": True})
 @click.option("-n", "--hostname", help="Node name, such as w1@%h; %h is the host, %n its first part, %d its domain.")
 @click.option("-l", "--loglevel", type=LOG_LEVEL, default="WARNING", show_default=True, help="Log level.")
-@click.option("-f", "--logfile", callback=_own_setting, help="Log file; by default standard error.")
-@click.option("--pidfile", callback=_own_setting, help="File that contains the process id while the worker runs.")
+@click.option("-f", "--logfile", callback=own_setting, help="Log file; by default standard error.")
+@click.option("--pidfile", callback=own_setting, help="File that contains the process id while the worker runs.")
 @click.option(
     "-c",
     "--concurrency",
@@ -108,7 +104,6 @@ def _own_setting(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
 @click.option("--without-heartbeat", is_flag=True, hidden=True)
 @click.option("--heartbeat-interval", type=int, hidden=True)
 @click.option("-D", is_flag=True, callback=no_daemon, expose_value=False, hidden=True)
-@click.option("--executable", callback=no_daemon, expose_value=False, hidden=True)
 @daemon_options
 @click.pass_context
 @handle_preload_options

@@ -339,6 +339,20 @@ def test_settings_without_effect_are_named_once(app, caplog):
     assert "task_acks_late" not in record.message
 
 
+@pytest.mark.parametrize("prefix", ["", "CELERY_"])
+def test_a_setting_without_effect_and_without_a_default_is_named_too(app, caplog, prefix):
+    """Celery reads `redis_client_name` and a few others without listing them among its settings."""
+    name = f"{prefix}redis_client_name"
+    name = name.upper() if prefix else name
+    app.config_from_object({name: "shop"}, namespace=prefix.rstrip("_") or None)
+    effects._logged.clear()
+
+    with caplog.at_level(logging.INFO, logger="celery.app.effects"):
+        effects.log_settings_without_effect(app)
+
+    assert "redis_client_name (the engine manages its own connections)" in caplog.text
+
+
 def test_a_misspelled_setting_is_named_once(app, caplog):
     """Celery ignores it. Settings of other packages and of the program are none of our business."""
     app.conf.update(task_soft_time_limt=5, redbeat_key_prefix="r", my_limit=1, task_time_limit=9)

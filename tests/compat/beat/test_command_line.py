@@ -297,6 +297,16 @@ beat(["--pidfile", "beat.pid", "-l", "info", "-s", "file"], obj=SimpleNamespace(
     assert not (tmp_path / "beat.pid").exists()
 
 
+def test_a_setting_names_the_pidfile_of_beat(app: Celery, call: Call, tmp_path: Path) -> None:
+    """As in Celery. Here it cannot be written, so beat ends and says which file it wanted."""
+    wanted = tmp_path / "no_such_directory" / "beat.pid"
+    app.conf.update(beat_pidfile=str(wanted), beat_scheduler="no_such_module:Scheduler")
+
+    done = call()
+
+    assert f"{wanted} cannot be written" in done.output
+
+
 def test_a_beat_with_a_wrong_password_ends(redis_server: RedisServer, tmp_path: Path) -> None:
     """Waiting would not help, so it says so in one line."""
     program = f"""

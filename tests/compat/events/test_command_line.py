@@ -96,6 +96,21 @@ def test_a_camera_takes_pictures(
     assert not pidfile.exists()
 
 
+def test_settings_name_the_files_of_a_camera(
+    run: Callable[..., SidekiqProcess], redis_client: redis.Redis, tmp_path: Path
+) -> None:
+    """As `events_pidfile` and `events_logfile` do in Celery."""
+    (tmp_path / "my_camera.py").write_text(CAMERA)
+    pidfile, logfile = tmp_path / "camera.pid", tmp_path / "camera.log"
+    (tmp_path / "celeryconfig.py").write_text(f"events_pidfile = {str(pidfile)!r}\nevents_logfile = {str(logfile)!r}\n")
+
+    camera = run("--camera", "my_camera:Camera", "-l", "INFO")
+
+    eventually(lambda: redis_client.pubsub_numpat() == 1, LONG)
+    assert pidfile.read_text().strip() == str(camera.pid)
+    assert logfile.exists()
+
+
 def test_a_camera_ends_its_thread_and_can_be_used_again(app: Celery) -> None:
     """It has a timer of its own only while it takes pictures."""
     before, pictures = threading.active_count(), list[object]()

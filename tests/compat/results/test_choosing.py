@@ -9,6 +9,7 @@ import redis
 from sidekiq_celery import Celery
 from sidekiq_celery.app.backends import by_url
 from sidekiq_celery.backends.base import BaseBackend, BaseDictBackend, DisabledBackend, get_current_task
+from sidekiq_celery.backends.cache import CacheBackend
 from sidekiq_celery.backends.redis import RedisBackend, SentinelBackend
 from sidekiq_celery.exceptions import BackendGetMetaError, ImproperlyConfigured, TimeoutError
 
@@ -153,6 +154,28 @@ def test_celerys_own_paths_name_the_classes_here(make_app: MakeApp) -> None:
 
     assert by_url("celery.backends.redis:RedisBackend", app.loader) == (RedisBackend, None)
     assert by_url("celery.backends.redis.RedisBackend", app.loader) == (RedisBackend, None)
+
+
+def test_a_setting_replaces_a_backend_by_one_of_ones_own(make_app: MakeApp) -> None:
+    """`override_backends` names a class for a kind of URL, as in Celery."""
+    app = make_app()
+
+    app.config_from_object(
+        {
+            "result_backend": "redis://localhost/0",
+            "override_backends": {"redis": "sidekiq_celery.backends.cache:CacheBackend"},
+        }
+    )
+
+    assert by_url(app.conf.result_backend, app.loader)[0] is CacheBackend
+
+
+def test_a_provider_of_credentials_is_refused_with_advice(make_app: MakeApp) -> None:
+    """Without it, results would go to Redis under another user, or none."""
+    app = make_app(result_backend="redis://localhost/0", redis_backend_credential_provider="my.Provider")
+
+    with pytest.raises(ImproperlyConfigured, match="put the user and password into result_backend"):
+        _ = app.backend.settings
 
 
 def test_results_in_memory_are_those_of_this_process(make_app: MakeApp) -> None:

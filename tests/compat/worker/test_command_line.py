@@ -311,6 +311,17 @@ def test_a_worker_refuses_what_it_cannot_do(arguments: tuple[str, ...], message:
     assert message in done.output
 
 
+@pytest.mark.parametrize("command", ["worker", "beat"])
+def test_a_user_in_the_settings_is_refused_like_the_option(command: str, call: Call, project: ModuleType) -> None:
+    """Celery would change to that user. Running on as root without a word would be dangerous."""
+    project.app.conf.update({f"{command}_uid": "nobody"})
+
+    done = call(command)
+
+    assert done.exit_code == 2
+    assert f"the setting {command}_uid is not supported: run the command under systemd" in done.output
+
+
 @pytest.mark.parametrize("pool", ["prefork", "threads"])
 def test_a_worker_refuses_a_scheduler_that_is_not_there(pool: str, call: Call, project: ModuleType) -> None:
     """It would run on without beat, or replace beat's process again and again."""

@@ -155,6 +155,8 @@ class Config:
         async_concurrency: How many `async def` jobs run at once in the process.
         fetcher: "reliable" keeps a job in Redis until it is settled; "basic" is Ruby's BRPOP.
         shutdown_timeout_seconds: How long busy jobs may take to finish on shutdown before they are interrupted.
+        max_iteration_runtime_seconds: How long a run of an iterable job may take before it stops and the job is pushed
+            again, if its class has no `max_iteration_runtime` of its own; None means no limit.
         max_retries: The number of retries for `retry: true`.
         max_job_bytes: A larger job is not read but kept unchanged in `dead`; 0 means no limit.
         dead_max_jobs, dead_timeout_seconds: Limits of the dead set, which keeps at most `dead_max_jobs` - 1 entries, as
@@ -187,6 +189,7 @@ class Config:
     async_concurrency: int = 100
     fetcher: Literal["reliable", "basic"] = "reliable"
     shutdown_timeout_seconds: float = 25.0
+    max_iteration_runtime_seconds: float | None = None
     max_retries: int = 25
     max_job_bytes: int = 0
     dead_max_jobs: int = 10_000

@@ -8,7 +8,7 @@ a `Config` to its parts and takes only the middleware chains and the hooks from 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sidekiq_py import redaction as redaction_policy
 from sidekiq_py import telemetry
@@ -89,6 +89,20 @@ after_commit: AfterCommit | None = None
 
 is_plain = True
 """True if pushes go straight to Redis: nothing intercepts or defers them, and arguments are strict."""
+
+
+class IterationLimits(NamedTuple):
+    """
+    What the worker in this process sets for iterable jobs.
+
+    Args:
+        run_seconds: After this long, a run stops and the job is pushed again, unless its class says otherwise.
+    """
+
+    run_seconds: float | None = None
+
+
+iteration_limits = IterationLimits()
 
 default_job_options: Mapping[str, Any] = {}
 """The option of the same name in the current settings; it stays the same object until the settings change."""
@@ -173,8 +187,9 @@ def configure(
 
 def reset() -> None:
     """Reset all settings, handlers (those of telemetry, too) and middleware to the state at the program's start."""
-    global _settings, interceptor, after_commit
+    global _settings, interceptor, after_commit, iteration_limits
     _settings = interceptor = after_commit = None
+    iteration_limits = IterationLimits()
     redaction_policy.use(None)
     client_middleware.clear()
     server_middleware.clear()

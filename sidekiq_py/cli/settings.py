@@ -28,6 +28,7 @@ FETCHERS = ("reliable", "basic")
 # Option → field of Config and its parser. Keys that are in neither table go to `Config.extra`.
 _PLAIN_OPTIONS: dict[str, tuple[str, Any]] = {
     "timeout": ("shutdown_timeout_seconds", values.positive_number),
+    "max_iteration_runtime": ("max_iteration_runtime_seconds", values.positive_number),
     "max_retries": ("max_retries", values.whole_number),
     "dead_max_jobs": ("dead_max_jobs", values.positive_integer),
     "dead_timeout_in_seconds": ("dead_timeout_seconds", values.positive_integer),

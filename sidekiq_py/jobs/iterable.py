@@ -57,7 +57,8 @@ class IterableJob(Job):
     Attributes:
         arguments: The job's args.
         current_object: The current item.
-        max_iteration_runtime: Seconds after which a run stops and the job is pushed again; None for no limit.
+        max_iteration_runtime: Seconds after which a run stops and the job is pushed again; None for the worker's own
+            limit, which is the setting of the same name.
     """
 
     _is_iterable: ClassVar[bool] = True
@@ -236,7 +237,9 @@ class IterableJob(Job):
         return True
 
     def _is_too_long(self, seconds: float) -> bool:
-        return self.max_iteration_runtime is not None and seconds > self.max_iteration_runtime
+        own = self.max_iteration_runtime
+        limit = program.iteration_limits.run_seconds if own is None else own
+        return limit is not None and seconds > limit
 
     def _load(self) -> None:
         if not _has_position():

@@ -123,6 +123,13 @@ def test_settings_that_only_a_python_worker_has_stand_in_the_file_too(tmp_path: 
     assert settings.extra == {"scheduler": {"tick": 5}}
 
 
+def test_the_limit_of_iterable_jobs_stands_in_the_file(tmp_path: Path) -> None:
+    """Sidekiq 8.0.8 and later read it there, too."""
+    settings = config(tmp_path, ":max_iteration_runtime: 600")
+
+    assert (settings.max_iteration_runtime_seconds, settings.extra) == (600, {})
+
+
 def test_what_the_program_configured_goes_over_the_file(tmp_path: Path) -> None:
     """As with Ruby's `configure_server`; the flags are applied to the program again after its import."""
     found = options(tmp_path, "sidekiq_version: 7\nfloat_text: ruby")

@@ -51,6 +51,27 @@ def test_it_works_beside_the_program_until_it_is_stopped(redis_client: redis.Red
     assert redis_client.llen("queue:mine") == 1
 
 
+def test_iterable_jobs_pause_after_the_worker_s_limit() -> None:
+    """So that one long job does not keep a thread from all others."""
+    steps: list[Any] = []
+
+    class Count(sidekiq.IterableJob, name="Count"):
+        def build_enumerator(self, *, cursor: Any) -> Iterable[tuple[int, int]]:
+            return self.array_enumerator(range(3), cursor)
+
+        def each_iteration(self, item: int) -> None:
+            steps.append(item)
+
+        def on_stop(self) -> None:
+            steps.append("stop")
+
+    with sidekiq.embed(max_iteration_runtime_seconds=1e-9):
+        Count.perform_async()
+        eventually(lambda: steps.count("stop") >= 3)
+
+    assert steps[:3] == ["stop", "stop", "stop"]
+
+
 def test_it_works_in_a_directory_that_was_deleted(
     redis_client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

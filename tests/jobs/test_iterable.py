@@ -318,6 +318,23 @@ def test_a_run_may_be_limited_in_time(monkeypatch: pytest.MonkeyPatch, redis_cli
     assert state(redis_client)[b"c"] == b"3"
 
 
+def test_a_worker_s_limit_holds_for_classes_without_one_of_their_own(
+    monkeypatch: pytest.MonkeyPatch, redis_client: redis.Redis
+) -> None:
+    """`max_iteration_runtime` in sidekiq.yml, as in Sidekiq 8.0.8 and later."""
+    seconds = iter(range(1000))
+    monkeypatch.setattr(Walk, "_now", lambda self: float(next(seconds)))
+    monkeypatch.setattr(program, "iteration_limits", program.IterationLimits(run_seconds=3.0))
+
+    with pytest.raises(Interrupted):
+        walk(9, jid="limited")
+    monkeypatch.setattr(Walk, "max_iteration_runtime", 5.0)
+    with pytest.raises(Interrupted):
+        walk(9, jid="by itself")
+
+    assert (state(redis_client, "limited")[b"c"], state(redis_client, "by itself")[b"c"]) == (b"3", b"5")
+
+
 def test_the_job_sees_where_it_is() -> None:
     """Cursor, item, arguments and jid."""
     walk(3, "look")

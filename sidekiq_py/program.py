@@ -97,9 +97,11 @@ class IterationLimits(NamedTuple):
 
     Args:
         run_seconds: After this long, a run stops and the job is pushed again, unless its class says otherwise.
+        item_seconds: A warning names items that take longer, because a stop cuts them off; None gives no warnings.
     """
 
     run_seconds: float | None = None
+    item_seconds: float | None = None
 
 
 iteration_limits = IterationLimits()

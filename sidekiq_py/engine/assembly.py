@@ -102,7 +102,9 @@ class WorkerParts:
         self.callbacks = CallbackThread()
         self._downtime = Downtime()
         self._dialect = _dialect(config, self.detection, self.life)
-        program.iteration_limits = program.IterationLimits(config.max_iteration_runtime_seconds)
+        program.iteration_limits = program.IterationLimits(
+            config.max_iteration_runtime_seconds, config.shutdown_timeout_seconds
+        )
         context = JobContext()
         self.job_logger = JobLogger(context, self.identity)
         self._own(on_epoch)

@@ -218,6 +218,7 @@ class IterableJob(Job):
                 saved = now
             if is_leaving:
                 return False
+            begun = monotonic()
             try:
                 with self.around_iteration():
                     self.each_iteration(item, *self.arguments)
@@ -227,6 +228,7 @@ class IterableJob(Job):
                 self._runtime_seconds = runtime_before + self._now() - started
                 self._save_or_log()
                 raise
+            _warn_if_slow(monotonic() - begun)
         self._runtime_seconds = runtime_before + self._now() - started
         return True
 
@@ -328,6 +330,18 @@ def cancel(jid: str) -> int:
 def _has_position() -> bool:
     """False in the testing modes: a test may have no Redis, and runs a job only once."""
     return not program.captures_pushes()
+
+
+def _warn_if_slow(seconds: float) -> None:
+    """Warn of an item that a stop of the worker might have cut off. Source: Sidekiq 8.1.7, `verify_iteration_time`."""
+    limit = program.iteration_limits.item_seconds
+    if limit is not None and seconds > limit:
+        log.warning(
+            "An item took %.2f s, more than the %g s that a stop of this worker waits for it. Then it is cut off and "
+            "starts over in another worker: make the items smaller, or the timeout (-t) longer",
+            seconds,
+            limit,
+        )
 
 
 def _batches(rows: Iterable[T], size: int) -> Iterator[list[T]]:

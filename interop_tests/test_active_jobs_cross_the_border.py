@@ -5,6 +5,7 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from functools import partial
+from time import time
 from typing import Any, NamedTuple, cast
 from zoneinfo import ZoneInfo
 
@@ -240,6 +241,27 @@ def test_languages_take_turns_at_the_retries_of_active_job(
         assert (failed["jid"], failed["error_message"], failed["wrapped"]) == (jid, "boom", "ActiveRetryJob")
         assert failed["args"][0]["executions"] == 2
     assert (redis_client.zcard("schedule"), redis_client.zcard("dead")) == (0, 0)
+
+
+@pytest.mark.releases(since="7.3")
+@pytest.mark.parametrize("first", ["ruby", "python"])
+def test_an_active_job_decides_about_sidekiqs_retries_in_both_languages(
+    redis_client: redis.Redis, start_ruby: StartRuby, start_python: StartPython, first: str
+) -> None:
+    """`sidekiq_retry_in` of an Active Job, and our `retry_in`: each language waits as long as its own block says."""
+    start: dict[str, Callable[[], SidekiqProcess]] = {
+        "ruby": lambda: start_ruby(active_job=True),
+        "python": lambda: start_python(require=REQUIRED),
+    }
+    perform_later("ActiveRetryInJob", "boom", queue="default")
+
+    for count, language in enumerate([first, "python" if first == "ruby" else "ruby"]):
+        make_due(redis_client, "retry")
+        began = time()
+        with start[language]():
+            eventually(partial(retried, redis_client, count))
+        [(_, due)] = cast(list[tuple[bytes, float]], redis_client.zrange("retry", 0, -1, withscores=True))
+        assert (count + 1) * 100_000 <= due - began < (count + 1) * 100_000 + 200
 
 
 def tried(client: redis.Redis, executions: int) -> dict[str, Any] | None:

@@ -104,6 +104,14 @@ class ActiveRetryJob < ActiveJob::Base
   end
 end
 
+class ActiveRetryInJob < ActiveJob::Base
+  sidekiq_retry_in { |count, _error| (count + 1) * 100_000 }
+
+  def perform(message)
+    raise FixtureError, message
+  end
+end
+
 # What a web request knows and its jobs should know too.
 class FixtureCurrent < ActiveSupport::CurrentAttributes
   attribute :user_id, :tenant

@@ -40,3 +40,15 @@ def python_facts_job(note: str) -> None:
 def active_retry_job(message: str) -> NoReturn:
     """Fail; by Active Job's own rules the job is tried three times in all, whichever language runs it."""
     raise FixtureError(message)
+
+
+@active_job("ActiveRetryInJob")
+def active_retry_in_job(message: str) -> NoReturn:
+    """Fail; the job itself says how long Sidekiq waits before it is tried again."""
+    raise FixtureError(message)
+
+
+@active_retry_in_job.retry_in
+def by_a_hundred_thousand(count: int, error: BaseException, payload: dict[str, Any]) -> int:
+    """As in Ruby."""
+    return (count + 1) * 100_000

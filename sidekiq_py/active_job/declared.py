@@ -15,6 +15,7 @@ from sidekiq_py.active_job.execution import Execution, job_object_of
 from sidekiq_py.active_job.rescue import Errors, Rule, rules_of
 from sidekiq_py.active_job.values import Keywords
 from sidekiq_py.errors import JobDeclarationError, JobNotFoundError
+from sidekiq_py.jobs.handles import DecidesRetries
 from sidekiq_py.registry import JobDefinition, Payload, registry
 from sidekiq_py.wire.dialect import NEW_WRAPPER, OLD_WRAPPER
 
@@ -24,14 +25,18 @@ R = TypeVar("R")
 _implementations: dict[str, "ImplementedJob"] = {}
 
 
-class ActiveJob(Generic[P, R]):
+class ActiveJob(DecidesRetries, Generic[P, R]):
     """
     The result of `@active_job`: calling it calls the function, and its methods enqueue the job as Rails would.
+
+    `retry_in` and `retries_exhausted` are about Sidekiq's retries, which follow those of `retry_on`.
 
     Attributes:
         job_class: The Ruby class that it implements.
         definition: The definition that workers run.
     """
+
+    definition: "ImplementedJob"
 
     def __init__(self, definition: "ImplementedJob", function: Callable[P, R], options: Mapping[str, Any]) -> None:
         functools.update_wrapper(self, function)

@@ -259,8 +259,10 @@ class Handle(Generic[P]):
         )
 
 
-class DeclaredJob(Handle[P]):
+class DecidesRetries:
     """A job that this program declares, and so decides about its retries."""
+
+    definition: JobDefinition
 
     def retry_in(self, block: RetryIn) -> RetryIn:
         """A decorator: `(count, exception, payload)` returns the seconds until the retry, "kill", "discard" or None."""
@@ -271,6 +273,10 @@ class DeclaredJob(Handle[P]):
         """A decorator: `(payload, exception)` is called when no retry is left."""
         self.definition.exhausted_block = checked_block(block, "retries_exhausted", "(payload, exception)")
         return block
+
+
+class DeclaredJob(DecidesRetries, Handle[P]):
+    """The handle of a job that this program declares."""
 
 
 class Setter(Handle[P]):

@@ -4,11 +4,13 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable, Iterator
+from time import time
 
 import pytest
 
 import sidekiq_py as sidekiq
 from sidekiq_py.active_job import Keywords, active_job, perform_later
+from sidekiq_py.api import RetrySet
 from sidekiq_py.config import Config
 from sidekiq_py.engine.assembly import WorkerParts
 from sidekiq_py.engine.launcher import Launcher
@@ -93,3 +95,31 @@ def test_active_jobs_retries_come_before_sidekiqs(start_worker_here, redis_clien
     assert payload["jid"] != first
     assert (job["executions"], job["exception_executions"]) == (2, {"[ZeroDivisionError]": 2})
     assert (payload["error_class"], payload["error_message"]) == ("ZeroDivisionError", "no luck")
+
+
+def test_a_job_decides_about_sidekiqs_retries(start_worker_here, redis_client):
+    """With Ruby's `sidekiq_retry_in` and `sidekiq_retries_exhausted`, which Active Jobs have since Sidekiq 7.1.3."""
+    told = []
+
+    @active_job("PatientJob", sidekiq_options={"retry": 1})
+    def patient(number):
+        raise LookupError(f"no {number}")
+
+    @patient.retry_in
+    def wait(count, error, payload):
+        told.append((count, str(error), payload["wrapped"]))
+        return 100_000
+
+    @patient.retries_exhausted
+    def give_up(payload, error):
+        told.append((payload["retry_count"], str(error), payload["wrapped"]))
+
+    perform_later("PatientJob", 7, sidekiq_options={"retry": 1})
+    start_worker_here()
+    [(_, due)] = eventually(lambda: redis_client.zrange("retry", 0, -1, withscores=True))
+    [entry] = RetrySet()
+    entry.add_to_queue()
+    eventually(lambda: redis_client.zcard("dead"))
+
+    assert due > time() + 90_000
+    assert told == [(0, "no 7", "PatientJob"), (1, "no 7", "PatientJob")]

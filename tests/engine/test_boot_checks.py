@@ -216,6 +216,13 @@ def test_products_are_told_apart(facts: dict[str, str], shown: str, version: tup
     assert (str(server), server.redis_version) == (shown, version)
 
 
+def test_an_empty_policy_is_no_policy() -> None:
+    """Redis Enterprise reports one. Sidekiq doesn't warn of it since 7.0.3; here it was a policy that loses jobs."""
+    server = server_info.describe({**_REDIS_7, "maxmemory_policy": ""})
+
+    assert server.maxmemory_policy is None
+
+
 @pytest.mark.parametrize("version", ["6.0.16", "5.0.14", "6.1.242"])
 def test_a_server_that_is_too_old_is_refused(version: str) -> None:
     """Without BLMOVE a job would be in no place for a moment."""

@@ -48,7 +48,8 @@ def eviction(facts: Facts) -> Iterator[Finding]:
     if policy is None:
         yield Finding(
             Level.UNSEEN,
-            "maxmemory-policy could not be looked at, because this user may use neither INFO nor CONFIG GET.",
+            "maxmemory-policy could not be looked at: this user may use neither INFO nor CONFIG GET, or this Redis "
+            "does not say.",
             "Let it use INFO (ACL SETUSER <user> +info), or ask whoever runs this Redis: it should be noeviction.",
         )
     elif policy == "noeviction":

@@ -28,7 +28,7 @@ class ServerInfo(NamedTuple):
         version: The product's version.
         redis_version: The Redis version that it is compatible with, which decides what it can do.
         mode: `standalone`, `cluster` or `sentinel`.
-        maxmemory_policy: `noeviction`, or the rule by which the server evicts keys.
+        maxmemory_policy: `noeviction`, or the rule by which the server evicts keys; None if the server does not say.
         is_replica: True for a replica, as far as the server says.
     """
 
@@ -78,7 +78,8 @@ def describe(facts: dict[str, str]) -> ServerInfo:
         version=version or None,
         redis_version=_numbers(compatible),
         mode="cluster" if is_cluster else mode,
-        maxmemory_policy=facts.get("maxmemory_policy"),
+        # Redis Enterprise has an empty one. Source: Sidekiq 8.1.7, cli.rb.
+        maxmemory_policy=facts.get("maxmemory_policy") or None,
         is_replica=facts.get("role") in ("slave", "replica"),
     )
 

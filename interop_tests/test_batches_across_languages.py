@@ -185,6 +185,30 @@ def test_ruby_pushes_many_jobs_of_a_batch_at_once(ruby: RunRuby, extra: str) -> 
     assert (total, queued + scheduled) == (10_000, 10_000)
 
 
+def test_processes_forked_in_a_block_in_ruby_push_all_their_jobs(ruby: RunRuby) -> None:
+    """As the gem parallel forks them. They went on with their parent's marks, by which their jobs counted as pushed."""
+    total, queued, members = ruby(
+        """
+        batch = SidekiqPy::Batch.new
+        batch.jobs do
+          BatchDeed.perform_async("ok")
+          children = 4.times.map do
+            Process.fork do
+              25.times { BatchDeed.perform_async("ok") }
+              exit!(0)
+            end
+          end
+          children.each { |pid| Process.wait(pid) }
+          25.times { BatchDeed.perform_async("ok") }
+        end
+        jobs = Sidekiq::Queue.new("ruby").map { |job| job.item["sidekiq_py_batch"] }
+        return [batch.status.total, jobs.size, jobs.uniq.size]
+        """
+    )
+
+    assert (total, queued, members) == (126, 126, 126)
+
+
 @pytest.mark.usefixtures("ruby_worker")
 def test_failures_retries_and_deaths_in_ruby(redis_client: redis.Redis) -> None:
     """A job that fails and succeeds later, one that dies, one that is dropped."""

@@ -562,13 +562,12 @@ LUA
 
       def initialize(bid, token, number)
         @bid, @token, @number = bid, token, number
-        @start = @next = @end = 0
-        @length = FIRST_BLOCK
-        @mark = ""
+        begin_anew
       end
 
       # Reserves numbers for *count* jobs. Returns the first one, and the arguments of the script.
       def place(count, score)
+        begin_anew if @pid != ::Process.pid
         if @end - @next < count
           length = [count, @length].max
           @length = [2 * length, LARGEST_BLOCK].min
@@ -579,6 +578,16 @@ LUA
         @next += count
         previous, @mark = @mark, "#{@start}+#{@next - @start}"
         [first, [@start, @next - @start, count, score, number ? "1" : "0", token, previous, @mark]]
+      end
+
+      private
+
+      # A child forked in the block is another sender; otherwise its slices would carry its parent's marks, and some would not be pushed.
+      def begin_anew
+        @pid = ::Process.pid
+        @start = @next = @end = 0
+        @length = FIRST_BLOCK
+        @mark = ""
       end
     end
 

@@ -229,6 +229,18 @@ def test_a_ruby_step_whose_result_is_not_json_fails_its_workflow_at_once(
     assert redis_client.zcard("retry") == 0
 
 
+@pytest.mark.releases(since="7.3")
+@pytest.mark.usefixtures("ruby_worker")
+def test_an_iterable_job_in_ruby_is_a_step_without_a_result(
+    tasks: SimpleNamespace, app: Celery, redis_client: redis.Redis
+) -> None:
+    """The next step was called with Redis's reply to the deletion of its position, which was 0 or 1."""
+    result = chain(ruby_job("StepIterates").s(3), tasks.same.s()).apply_async()
+
+    assert result.get(timeout=WAIT_SECONDS) is None
+    assert redis_client.get("runs") == b"3"
+
+
 @pytest.mark.releases(since="7")
 @pytest.mark.usefixtures("ruby_worker")
 @pytest.mark.parametrize(("name", "retry"), [("StepIsDiscarded", 5), ("StepIsDiscardedInTheEnd", 0)])

@@ -58,6 +58,20 @@ class StepIsDiscardedInTheEnd
   end
 end
 
+if Sidekiq.const_defined?(:IterableJob)
+  class StepIterates
+    include Sidekiq::IterableJob
+
+    def build_enumerator(count, cursor:)
+      array_enumerator((1..count).to_a, cursor: cursor)
+    end
+
+    def each_iteration(*)
+      Sidekiq.redis { |conn| conn.incr("runs") }
+    end
+  end
+end
+
 # As the middleware of the gem sidekiq-status, it does not return what the job returned.
 class Silent
   def call(*)

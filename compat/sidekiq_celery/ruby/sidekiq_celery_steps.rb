@@ -15,9 +15,10 @@ module SidekiqCelery
   class Steps
     GOES_ON ||= %w[flow chain chord callbacks errbacks].freeze
 
-    def call(_job, payload, _queue)
+    def call(job, payload, _queue)
       result = yield
-      SidekiqCelery.succeeded(payload, result)
+      # What an iterable job returns is how many keys Redis has deleted.
+      SidekiqCelery.succeeded(payload, job.respond_to?(:build_enumerator) ? nil : result)
       result
     end
   end

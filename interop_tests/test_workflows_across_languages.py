@@ -241,6 +241,21 @@ def test_an_iterable_job_in_ruby_is_a_step_without_a_result(
     assert redis_client.get("runs") == b"3"
 
 
+def test_ruby_jobs_with_a_celery_key_of_their_own_are_no_steps(
+    app: Celery, start_ruby: StartRuby, redis_client: redis.Redis, redis_url: str
+) -> None:
+    """Such a job had done its work when the file for steps raised an error, so it was retried, and did it again."""
+    start_ruby(program=PROGRAM, concurrency=1)
+    for value in (True, 5, "a text", ["a list"], {"report": "weekly"}, {"report": {"a": 1}}):
+        Client(redis_url).push({"class": "StepReturns", "args": ["NaN"], "celery": value})
+
+    after = double.s(4).apply_async()
+
+    assert after.get(timeout=WAIT_SECONDS) == 8
+    assert (redis_client.get("runs"), redis_client.zcard("retry")) == (b"6", 0)
+    assert not redis_client.exists("queue:")
+
+
 @pytest.mark.releases(since="7")
 @pytest.mark.usefixtures("ruby_worker")
 @pytest.mark.parametrize(("name", "retry"), [("StepIsDiscarded", 5), ("StepIsDiscardedInTheEnd", 0)])

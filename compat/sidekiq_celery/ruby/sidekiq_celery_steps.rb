@@ -48,8 +48,9 @@ module SidekiqCelery
 
     def report(payload, state, result, traceback = nil)
       marks = payload["celery"]
-      wanted = marks && marks["report"]
-      return unless wanted
+      # A program may use that key for something of its own.
+      wanted = marks["report"] if marks.is_a?(Hash)
+      return unless wanted.is_a?(Hash) && wanted["class"]
 
       meta = Sidekiq.dump_json(
         "status" => state, "result" => result, "traceback" => traceback, "children" => [],

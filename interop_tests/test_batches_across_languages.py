@@ -185,6 +185,42 @@ def test_ruby_pushes_many_jobs_of_a_batch_at_once(ruby: RunRuby, extra: str) -> 
     assert (total, queued + scheduled) == (10_000, 10_000)
 
 
+SHARD = r"""
+options = {url: ENV["REDIS_URL"].sub(/\d+\z/, "7"), size: 1}
+options.update(pool_name: "shard", logger: Sidekiq.logger) if Sidekiq::VERSION.to_i > 6
+shard = Sidekiq::RedisConnection.create(options)
+batch = SidekiqPy::Batch.new
+"""
+
+
+def test_a_push_to_another_redis_in_a_block_in_ruby_says_so(ruby: RunRuby) -> None:
+    """It said that the batch had expired, was deleted, or was never opened."""
+    bid, message = ruby(
+        SHARD
+        + """
+        batch.jobs { Sidekiq::Client.via(shard) { BatchDeed.perform_async } }
+        rescue SidekiqPy::Batch::Error => error
+        return [batch.bid, error.message]
+        """
+    )
+
+    assert message == f"a job in the block of batch {bid} is pushed to another Redis than the batch's; push it outside"
+
+
+@pytest.mark.releases(since="7")
+def test_ruby_opens_a_batch_on_the_redis_that_via_names(ruby: RunRuby, redis_client: redis.Redis) -> None:
+    """`Sidekiq.redis` is that Redis in the block of `via`; in Sidekiq 6 it is not, and the push is refused."""
+    total = ruby(
+        SHARD
+        + """
+        return Sidekiq::Client.via(shard) { batch.jobs { 20.times { BatchDeed.perform_async } }.status.total }
+        """
+    )
+
+    assert total == 20
+    assert redis_client.keys("*") == []
+
+
 def test_processes_forked_in_a_block_in_ruby_push_all_their_jobs(ruby: RunRuby) -> None:
     """As the gem parallel forks them. They went on with their parent's marks, by which their jobs counted as pushed."""
     total, queued, members = ruby(

@@ -557,11 +557,12 @@ LUA
       FIRST_BLOCK = 16
       LARGEST_BLOCK = 8192
 
-      attr_reader :bid, :token, :number
+      attr_reader :bid, :token, :number, :pool
       attr_accessor :is_tracked
 
       def initialize(bid, token, number)
         @bid, @token, @number = bid, token, number
+        @pool = Sidekiq.redis_pool
         begin_anew
       end
 
@@ -645,6 +646,10 @@ LUA
           SidekiqPy::Batches.evaluate(conn, SidekiqPy::Batches::PUSH, keys, words)
         end
         true
+      rescue Batch::Gone
+        block = Thread.current[:sidekiq_py_adding]
+        raise unless block && block.pool.with { |conn| conn.hget(SidekiqPy::Batches.key(block.bid), "created_at") }
+        raise Batch::Error, "a job in the block of batch #{block.bid} is pushed to another Redis than the batch's; push it outside"
       end
 
       def self.recorded

@@ -12,6 +12,7 @@ import sidekiq_py as sidekiq
 from interop_tests.conftest import StartRuby
 from interop_tests.support.ruby import RubyRelease, run_ruby
 from sidekiq_py import program
+from sidekiq_py.active_job import perform_later
 from sidekiq_py.api import DeadSet, RetrySet
 from sidekiq_py.api.processes import ProcessSet
 from sidekiq_py.cli import ruby_support
@@ -696,6 +697,25 @@ def test_a_refused_ruby_job_that_is_not_to_be_kept_is_discarded(
 
     eventually(lambda: redis_client.llen("died"), WAIT_SECONDS)
     assert (redis_client.zcard("dead"), redis_client.zcard("retry")) == (0, 0)
+
+
+@pytest.mark.parametrize("name", ["RefusingActiveJob", "RefusingDiscardedActiveJob"])
+def test_an_active_job_in_ruby_says_that_its_input_is_bad_whatever_retry_on_covers(
+    name: str, start_ruby: StartRuby, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`retry_on StandardError` tried it again, and `discard_on StandardError` ended it as a success."""
+    monkeypatch.setenv("FIXTURE_ACTIVE_JOB", "1")
+    start_ruby(program=PROGRAM, queues=["default"])
+
+    batch = sidekiq.Batch(track=True)
+    with batch.jobs():
+        perform_later(name, "no e-mail")
+
+    eventually(lambda: batch.status().dead == 1, WAIT_SECONDS)
+    [row] = batch.rows.page("failed").rows
+    [entry] = DeadSet()
+    assert (row.klass, entry.error_class, entry.error_message) == (name, "SidekiqPy::JobFailed", "no e-mail")
+    assert redis_client.zcard("schedule") == 0
 
 
 @pytest.mark.usefixtures("ruby_worker")

@@ -6,6 +6,25 @@ require_relative "active_jobs" if ENV["FIXTURE_ACTIVE_JOB"]
 require_relative "jobs"
 require ENV.fetch("SIDEKIQ_PY_SUPPORT")
 
+if defined?(ActiveJob)
+  # The options of many an ApplicationJob, and bad input.
+  class RefusingActiveJob < ActiveJob::Base
+    retry_on StandardError, wait: 600, attempts: 3
+
+    def perform(message)
+      raise SidekiqPy::JobFailed, message
+    end
+  end
+
+  class RefusingDiscardedActiveJob < ActiveJob::Base
+    discard_on StandardError
+
+    def perform(message)
+      raise SidekiqPy::JobFailed, message
+    end
+  end
+end
+
 # Does what its first argument says, or what the key of that name in Redis says now.
 class BatchDeed < FixtureJob
   sidekiq_options queue: "ruby", retry: 2

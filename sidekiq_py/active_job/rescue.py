@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
-from sidekiq_py.errors import JobDeclarationError
+from sidekiq_py.errors import JobDeclarationError, JobFailed, Stopped
 
 Errors = type[Exception] | tuple[type[Exception], ...]
 Wait = float | timedelta | Literal["polynomially_longer"] | Callable[..., float | timedelta]
@@ -151,7 +151,8 @@ def decide(rules: Iterable[Rule], error: Exception, job: dict[str, Any]) -> Deci
     Args:
         job: The job object of this run. A retry rule counts in its `exception_executions`.
     """
-    found = find_rule(rules, error)
+    # Rules for all errors, which base classes have, are not meant for what is no accident.
+    found = None if isinstance(error, (JobFailed, Stopped)) else find_rule(rules, error)
     if found is None:
         return None
     rule, cause = found

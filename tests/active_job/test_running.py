@@ -18,7 +18,7 @@ from sidekiq_py.active_job import (
     register_locator,
 )
 from sidekiq_py.active_job.rescue import RetryRule, find_rule, rules_of
-from sidekiq_py.errors import DeserializationError, JobDeclarationError, JobNotFoundError
+from sidekiq_py.errors import DeserializationError, JobDeclarationError, JobNotFoundError, Stopped
 from sidekiq_py.registry import registry
 from sidekiq_py.testing import fake
 from sidekiq_py.testing.performing import perform
@@ -283,6 +283,21 @@ def test_discard_on_ends_the_job_quietly(errors):
 
     with fake() as enqueued:
         assert run(job_object()) is None
+
+    assert len(enqueued) == 0
+
+
+@pytest.mark.parametrize("error", [sidekiq.JobFailed("no e-mail"), Stopped("by the user")])
+@pytest.mark.parametrize("rules", [{"retry_on": {Exception: {}}}, {"discard_on": Exception}])
+def test_bad_input_and_a_stop_are_raised_whatever_the_rules_cover(error, rules):
+    """`JobFailed` was tried again or ended as a success, though it says that the job is to die at once."""
+
+    @active_job("FlakyJob", **rules)
+    def flaky():
+        raise error
+
+    with fake() as enqueued, pytest.raises(type(error)):
+        run(job_object())
 
     assert len(enqueued) == 0
 

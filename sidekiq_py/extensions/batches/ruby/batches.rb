@@ -695,6 +695,13 @@ LUA
       end
     end
 
+    # Prepended to Active Job. `retry_on StandardError` or `discard_on StandardError`, which base classes have, is not meant for bad input.
+    module Refusals
+      def rescue_with_handler(error)
+        super unless error.is_a?(JobFailed)
+      end
+    end
+
     # Wraps each run, outside all other server middleware.
     class Server
       # Errors that are not failures: the job goes back to its queue.
@@ -771,7 +778,10 @@ LUA
       # Sidekiq has it since 6.5.
       Sidekiq::TransactionAwareClient.prepend(TransactionAwareClient) if Sidekiq.const_defined?(:TransactionAwareClient)
       if defined?(ActiveSupport.on_load)
-        ActiveSupport.on_load(:active_job) { prepend ActiveJobs if ActiveJob.const_defined?(:EnqueueAfterTransactionCommit) }
+        ActiveSupport.on_load(:active_job) do
+          prepend Refusals
+          prepend ActiveJobs if ActiveJob.const_defined?(:EnqueueAfterTransactionCommit)
+        end
       end
       Sidekiq.configure_server do |config|
         require "sidekiq/job_retry"

@@ -17,6 +17,7 @@ from interop_tests.support.ruby import RubyRelease
 from sidekiq_py import program
 from sidekiq_py.api import CronJobs
 from sidekiq_py.client import sync_client
+from sidekiq_py.config import Config
 from sidekiq_py.extensions.periodic import PeriodicJobs, loading, store
 from sidekiq_py.extensions.periodic.declared import make
 from sidekiq_py.extensions.periodic.firing import Firing
@@ -169,11 +170,28 @@ def test_neither_language_s_loading_deletes_the_other_s_jobs(
         'Sidekiq::Cron::Job.load_from_hash("theirs" => {"cron" => "0 9 * * *", "class" => "FixtureJob"})',
         **CRON,
     )
-    from sidekiq_py.config import Config
-
     loading.load(pool, Config(tag="another"), cron_version="1.8.0", directory=Path("/nonexistent"))
 
     assert [job.name for job in CronJobs()] == ["ours", "theirs"]
+
+
+def test_a_job_that_ruby_declares_under_the_name_of_one_in_python_is_ruby_s(
+    ruby: RunRuby, redis_client: redis.Redis, pool: Pool
+) -> None:
+    """Python fired it as its own, even an Active Job, and deleted it when it no longer declared its own."""
+    extension = program.extensions.find("periodic")
+    assert isinstance(extension, PeriodicJobs)
+    layout = layout_of(extension.cron_version or "")
+    loading.save(pool, layout, [make("* * * * *", "PythonOnlyJob", name="moved", by="app:json")])
+    redis_client.hset(f"sidekiq_py:cron:{hash_of(pool, 'moved').key}", "since", "0")
+
+    ruby('periodic(name: "moved", cron: "* * * * *", class: "EchoJob", active_job: true)', active_job=True, **CRON)
+
+    assert not CronJobs().find("moved").is_python
+    assert Firing().look(pool, NOON + 1.0) == []
+    loading.load(pool, Config(tag="app"), cron_version=extension.cron_version, directory=Path("/nonexistent"))
+    assert CronJobs().find("moved").klass == "EchoJob"
+    assert redis_client.smembers("sidekiq_py:cron_declared") == set()
 
 
 PROGRAM = """

@@ -8,6 +8,7 @@ import sidekiq_py as sidekiq
 from interop_tests.support.ruby import RubyRelease
 from interop_tests.test_periodic_jobs_cross_the_border import (
     save,
+    test_a_job_that_ruby_declares_under_the_name_of_one_in_python_is_ruby_s,
     test_a_tick_fires_once_whoever_comes_first,
     test_neither_language_s_loading_deletes_the_other_s_jobs,
     test_no_tick_fires_twice_while_processes_of_both_languages_are_killed,
@@ -23,6 +24,7 @@ from sidekiq_py.redis_access.connection.pool import Pool
 
 __all__ = (
     "save",
+    "test_a_job_that_ruby_declares_under_the_name_of_one_in_python_is_ruby_s",
     "test_a_tick_fires_once_whoever_comes_first",
     "test_neither_language_s_loading_deletes_the_other_s_jobs",
     "test_no_tick_fires_twice_while_processes_of_both_languages_are_killed",

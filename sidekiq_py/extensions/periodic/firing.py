@@ -105,13 +105,15 @@ class Firing:
     def _read(self, pool: Pool, now: float) -> None:
         self._jobs, self._next = [], {}
         for job in store.read_all(pool, namespaces=self._namespaces):
-            if not self._is_fired_here(job):
-                continue
-            if job.problem is not None:
-                self._complain(job, job.problem)
-                continue
-            assert job.entry is not None
             try:
+                if not self._is_fired_here(job):
+                    if back := store.given_back(job, now):
+                        store.write(pool, *back)
+                    continue
+                if job.problem is not None:
+                    self._complain(job, job.problem)
+                    continue
+                assert job.entry is not None
                 if not job.entry.is_enabled:
                     self._note_disabled(pool, job)
                     continue

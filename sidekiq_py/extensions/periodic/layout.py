@@ -290,6 +290,15 @@ class OwnState:
         return by if to_finite(at) > moment else ""
 
     @property
+    def klass(self) -> str:
+        """The class that Python declared; empty if it is not known."""
+        try:
+            found = loads(self.copy.encode(errors="surrogateescape"))
+        except JsonParseError:
+            return ""
+        return str(found.get("klass", "")) if isinstance(found, dict) else ""
+
+    @property
     def has_policy(self) -> bool:
         """True if it uses an option that the gem lacks, so that its ticks must be claimed in advance."""
         return (

@@ -154,6 +154,11 @@ def _remove_obsolete(pool: Pool, layout: Layout, declared: Iterable[Declaration]
     kept = {layout.key_of(one.entry) for one in declared}
     known = sorted(store.declared_keys(pool) - kept)
     gone = {key: own.by for key, own in store.own_states(pool, known).items() if own.by in places}
+    for job in store.read(pool, [(key, layout) for key in gone]):
+        if job.entry is not None and not job.own.is_ours:
+            back = store.given_back(job, store.redis_now(pool))
+            _write(pool, job.name, *back, ("DEL", job.own_key), ("SREM", DECLARED, job.key))
+            log.info("periodic job %s is now Ruby's: %s no longer declares it", job.name, gone.pop(job.key))
     for key, by in gone.items():
         name, of_release_1 = _name(key), LAYOUTS["1.8"].set_key()
         is_older = key in store.members(pool, of_release_1)

@@ -210,12 +210,19 @@ def _stored(key: str, layout: Layout, hashed: Any, own: Any) -> StoredJob:
         entry = read_entry(key, dict(pairs(hashed)))
     except DamagedJobError as error:
         return StoredJob(key, layout, None, state, problem=str(error))
+    if _is_taken_over(entry, state):
+        state = replace(state, is_ours=False)
     try:
         cron = parse(entry.cron)
         problem = None if previous_time(cron, 2_000_000_000.0) is not None else f"{entry.cron!r} is never due"
         return StoredJob(key, layout, entry, state, cron, problem)
     except CronTextError as error:
         return StoredJob(key, layout, entry, state, problem=str(error))
+
+
+def _is_taken_over(entry: CronEntry, own: OwnState) -> bool:
+    """Whether Ruby has declared a job of the same name since: of another class, or in a schedule file (2.x)."""
+    return own.is_ours and (entry.source == "schedule" or own.klass not in ("", entry.klass))
 
 
 def _replies(pool: Pool, commands: Sequence[Command]) -> list[Any]:
@@ -242,6 +249,14 @@ def write(pool: Pool, *effects: Effect) -> None:
         RedisReplyError: A verb or Redis refused it.
     """
     pool.run(lambda link: settle_script.write(link, effects))
+
+
+def given_back(job: StoredJob, now: float) -> list[Effect]:
+    """What leaves the coming ticks of a job to Ruby, which has taken it over; empty if none are claimed in advance."""
+    coming = [tick_text(tick) for tick in job.own.planted if tick > now]
+    marks = [f"p:{tick}" for tick in job.own.planted]
+    effects: list[Effect] = [("ZREM", f"{job.key}:enqueued", *coming)] if coming else []
+    return [*effects, ("HDEL", job.own_key, *marks)] if marks else effects
 
 
 def save_effect(layout: Layout, entry: CronEntry, own: OwnState, *, now: float) -> Effect:

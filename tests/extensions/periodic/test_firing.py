@@ -12,6 +12,7 @@ import sidekiq_py as sidekiq
 from sidekiq_py.errors import RedisReplyError, ReplyLostError
 from sidekiq_py.extensions.periodic import store
 from sidekiq_py.extensions.periodic.cron_jobs import CronJobs
+from sidekiq_py.extensions.periodic.declared import declarations
 from sidekiq_py.extensions.periodic.firing import Firing
 from sidekiq_py.extensions.periodic.loading import restore
 from sidekiq_py.redis_access.connection.link import Link
@@ -244,6 +245,26 @@ def test_ticks_to_come_are_taken_in_advance_where_ruby_must_not_fire_them(
 
     assert redis_client.zadd(f"{REPORT}:enqueued", {"2030-01-01T12:01:00Z": NOON + 60}, nx=True) == 0
     assert len(look(NOON + 60.5)) == 1
+
+
+@pytest.mark.parametrize("is_declared", [True, False], ids=["still declared here", "no longer declared here"])
+def test_ticks_taken_in_advance_are_given_back_when_the_job_becomes_ruby_s(
+    start: Start, look: Look, redis_client: redis.Redis, is_declared: bool
+) -> None:
+    """Neither language would fire them: ten minutes of a frequent job, two days of a daily one."""
+    sidekiq.periodic("* * * * *", job_named(), name="report", overlap="skip")
+    start()
+    look(NOON + 1)
+    redis_client.hset(REPORT, "klass", "RubyReport")
+
+    if is_declared:
+        look(NOON + 20)
+    else:
+        declarations.clear()
+        start()
+
+    assert redis_client.zadd(f"{REPORT}:enqueued", {"2030-01-01T12:01:00Z": NOON + 60}, nx=True) == 1
+    assert not [name for name in redis_client.hkeys(f"sidekiq_py:cron:{REPORT}") if name.startswith(b"p:")]
 
 
 def test_what_was_planted_is_forgotten_once_it_has_passed(start: Start, look: Look, redis_client: redis.Redis) -> None:

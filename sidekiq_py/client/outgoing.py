@@ -132,22 +132,30 @@ def deferred(order: Order, dialect: Dialect, push_later: Callable[[Order], None]
     if program.after_commit is None:
         return None
     order = snapshot(order, dialect)
+    return str(order.fields["jid"]) if waits_for_commit(partial(push_later, order)) else None
+
+
+def waits_for_commit(push: Callable[[], None]) -> bool:
+    """
+    Have *push* called after the open transaction has been committed, with the extensions that take part in it.
+
+    Returns:
+        False if no transaction is open; the caller then pushes immediately.
+    """
     around: list[AbstractContextManager[Any]] = []
-    if not program.after_commit(partial(_push_within, around, push_later, order)):
-        return None
+    if program.after_commit is None or not program.after_commit(partial(_push_within, around, push)):
+        return False
     # Only asked now, because most pushes find no open transaction.
     if program.extensions.wants_pushes():
         around += program.extensions.deferred()
-    return str(order.fields["jid"])
+    return True
 
 
-def _push_within(
-    around: "list[AbstractContextManager[Any]]", push_later: Callable[[Order], None], order: Order
-) -> None:
+def _push_within(around: "list[AbstractContextManager[Any]]", push: Callable[[], None]) -> None:
     with ExitStack() as entered:
         for one in around:
             entered.enter_context(one)
-        push_later(order)
+        push()
 
 
 def snapshot(order: Order, dialect: Dialect) -> Order:

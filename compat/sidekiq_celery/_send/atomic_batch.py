@@ -16,7 +16,7 @@ from sidekiq_celery._send.retries import Policy, with_retries
 from sidekiq_celery.contract import App
 from sidekiq_py.errors import PushOutcomeUnknownError, RedisError, RedisReplyError, ReplyLostError
 from sidekiq_py.extension import Command, Outgoing, write
-from sidekiq_py.pushing import advised, program
+from sidekiq_py.pushing import advised, program, waits_for_commit
 
 # So that a group of a hundred thousand does not block Redis.
 _MOST_WORDS = 10_000
@@ -49,16 +49,14 @@ def send(app: App, wanted: PipelineBuffer) -> None:
     Raises:
         kombu.exceptions.OperationalError: They were not sent, or it is unknown whether they were.
     """
-    if program.interceptor is not None:
-        jobs = pipeline_buffer.shown(app, wanted)
-        if not program.interceptor([one for one in jobs if isinstance(one, Outgoing)]):
-            _write_all(app, jobs, wanted.policy)
-    elif program.after_commit is None or not program.after_commit(lambda: _send_now(app, wanted)):
+    if not waits_for_commit(partial(_send_now, app, wanted)):
         _send_now(app, wanted)
 
 
 def _send_now(app: App, wanted: PipelineBuffer) -> None:
-    _write_all(app, pipeline_buffer.shown(app, wanted), wanted.policy)
+    jobs = pipeline_buffer.shown(app, wanted)
+    if not pipeline_buffer.is_kept_by_test(jobs):
+        _write_all(app, jobs, wanted.policy)
 
 
 def _write_all(app: App, jobs: Sequence[Wanted], policy: Policy) -> None:

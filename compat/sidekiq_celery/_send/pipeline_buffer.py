@@ -171,6 +171,11 @@ def shown(app: App, jobs: PipelineBuffer, *, follows: dict[str, Any] | None = No
     return found
 
 
+def is_kept_by_test(jobs: Iterable[Wanted]) -> bool:
+    """Whether a testing mode has taken the jobs, so that nothing is to be written."""
+    return program.interceptor is not None and program.interceptor([one for one in jobs if isinstance(one, Outgoing)])
+
+
 def _is_shown(jobs: PipelineBuffer, follows: dict[str, Any] | None) -> bool:
     defaults, extensions = program.default_job_options, program.extensions
     for definition in jobs.definitions:

@@ -26,7 +26,7 @@ from sidekiq_py.errors import (
     ReplyLostError,
 )
 from sidekiq_py.extension import Command, JobDefinition, Outgoing
-from sidekiq_py.pushing import program
+from sidekiq_py.pushing import waits_for_commit
 
 
 def publish_policy(app: App, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -136,11 +136,12 @@ def push_unique(app: App, item: dict[str, Any], policy: Policy, lock: unique.Loc
     if buffer is not None:
         buffer += locks.taken(lock.key, job.jid, milliseconds, pipeline_buffer.commands(app, wanted))
         return job.jid
-    if program.interceptor is not None and program.interceptor([job]):
-        return job.jid
 
     def push_now() -> str:
-        commands = pipeline_buffer.commands(app, wanted)
+        jobs = pipeline_buffer.shown(app, wanted)
+        if pipeline_buffer.is_kept_by_test(jobs):
+            return job.jid
+        commands = pipeline_buffer.joined(jobs)
         try:
             return with_retries(lambda: locks.push(client.pool, lock.key, job.jid, milliseconds, commands), policy)
         except ReplyLostError as error:
@@ -151,6 +152,6 @@ def push_unique(app: App, item: dict[str, Any], policy: Policy, lock: unique.Loc
     def push_later() -> None:
         push_now()
 
-    if program.after_commit is not None and program.after_commit(push_later):
+    if waits_for_commit(push_later):
         return job.jid
     return push_now()

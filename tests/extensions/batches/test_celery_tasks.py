@@ -1,7 +1,7 @@
 """Celery tasks and workflows as members of batches, and a workflow that waits for one."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +13,7 @@ import sidekiq_py as sidekiq
 from sidekiq_py import program
 from sidekiq_py.client import sync_client
 from sidekiq_py.extensions.batches.batch import Batch
+from sidekiq_py.testing import fake
 from tests.compat.canvas.tasks import declare
 from tests.compat.tasks.worker import TaskWorker
 from tests.support.waiting import eventually
@@ -78,6 +79,62 @@ def test_the_steps_of_a_workflow_are_members(tasks: SimpleNamespace, kind: str) 
 
     assert result.get(timeout=5) == {"group": [2, 4, 6], "chain": 11, "chord": 12}[kind]
     assert status.total == {"group": 3, "chain": 4, "chord": 4}[kind]
+
+
+def calls_of(tasks: SimpleNamespace) -> dict[str, tuple[Callable[[], Any], int]]:
+    """Calls that write more than their job, and how many jobs each of them pushes at first."""
+    add = tasks.add
+    return {
+        "a chain": (chain(add.s(1, 1), add.s(2)).delay, 1),
+        "a chord": (chord([add.s(1, 1), add.s(2, 2)], tasks.total.s()).delay, 2),
+        "a group": (group(add.s(1, 1), add.s(2, 2)).delay, 2),
+        "a unique task": (lambda: add.apply_async((1, 1), unique_for=60), 1),
+    }
+
+
+CALLS = ["a chain", "a chord", "a group", "a unique task"]
+
+
+@pytest.mark.parametrize("kind", CALLS)
+def test_a_call_that_waits_for_a_commit_keeps_the_batch_open(tasks: SimpleNamespace, kind: str) -> None:
+    """As any push does. The batch reported its success before the commit, and the jobs were no members."""
+    postponed: list[Callable[[], None]] = []
+    call, _ = calls_of(tasks)[kind]
+    batch = sidekiq.Batch()
+
+    def after_commit(push: Callable[[], None]) -> bool:
+        postponed.append(push)
+        return True
+
+    program.push_after_commit(after_commit)
+    with batch.jobs():
+        call()
+    assert (batch.status().total, batch.status().state) == (0, "open")
+    program.push_after_commit(None)
+    postponed.pop()()
+
+    assert batch.wait(20, until="success").total == {"a chord": 3, "a unique task": 1}.get(kind, 2)
+
+
+@pytest.mark.parametrize("kind", CALLS)
+def test_in_the_fake_mode_a_call_waits_for_the_commit_and_is_a_member(tasks: SimpleNamespace, kind: str) -> None:
+    """As in production: a test saw workflows that a rollback would have dropped, and batches without unique tasks."""
+    postponed: list[Callable[[], None]] = []
+    call, count = calls_of(tasks)[kind]
+    batch = sidekiq.Batch()
+
+    def after_commit(push: Callable[[], None]) -> bool:
+        postponed.append(push)
+        return True
+
+    program.push_after_commit(after_commit)
+    with fake() as enqueued:
+        with batch.jobs():
+            call()
+        assert len(enqueued) == 0
+        postponed.pop()()
+
+        assert (len(enqueued), batch.status().total) == (count, count)
 
 
 def test_a_step_that_has_not_run_holds_the_batch_back(tasks: SimpleNamespace, redis_client: redis.Redis) -> None:

@@ -217,6 +217,9 @@ def make(
     if queue is not None:
         _check_queue(queue, owner)
         options = {**options, "queue": queue}
+    elif (route := getattr(job, "__sidekiq_queue__", None)) is not None:
+        # A Celery task has no options of ours; its app's routes say where it runs.
+        options = {**options, "queue": route(args)}
     if retry is not None:
         options = {**options, "retry": retry}
     message = _message(klass, args, options, owner)

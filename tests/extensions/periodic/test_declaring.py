@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import redis
+from sidekiq_celery import Celery
 
 import sidekiq_py as sidekiq
 from sidekiq_py.api import CronJobs
@@ -140,6 +141,40 @@ def test_the_program_s_default_options_count_for_ticks(start: Start, redis_url: 
     assert job.stored.entry.payload(0) == {**options, "class": "Report", "args": []}
     by_name = make("0 9 * * *", "RubyReport", name="by name")
     assert by_name.entry.payload(0) == {**options, "retry": 3, "class": "RubyReport", "args": []}
+
+
+def test_a_celery_task_goes_where_its_app_routes_it(start: Start, redis_url: str) -> None:
+    """No worker of Celery's tasks serves the queue `default`, in which each tick waited unseen."""
+    celery = Celery("proj", broker=redis_url, set_as_current=False, fixups=[])
+    celery.conf.task_routes = {"proj.report": {"queue": "reports"}}
+
+    @celery.task(name="proj.report")
+    def report(month: int) -> None: ...
+
+    @celery.task(name="proj.clean")
+    def clean() -> None: ...
+
+    sidekiq.periodic("0 9 * * *", report, args=[5])
+    sidekiq.periodic("0 9 * * *", clean)
+    sidekiq.periodic("0 9 * * *", clean, name="elsewhere", queue="low")
+    start()
+    celery.close()
+
+    queues = {job.name: job.stored.entry.payload(0)["queue"] for job in CronJobs() if job.stored.entry is not None}
+    assert queues == {"proj.report": "reports", "proj.clean": "celery", "elsewhere": "low"}
+
+
+def test_the_app_s_routes_are_not_asked_if_the_declaration_names_a_queue() -> None:
+    """They may not be set yet: an app keeps the routes of the first question, for all its tasks."""
+    celery = Celery("proj", set_as_current=False, fixups=[])
+
+    @celery.task(name="proj.clean")
+    def clean() -> None: ...
+
+    sidekiq.periodic("0 9 * * *", clean, queue="low")
+    celery.conf.task_routes = {"proj.clean": {"queue": "cleaning"}}
+
+    assert clean.__sidekiq_queue__([]) == "cleaning"
 
 
 def test_what_is_no_job_is_refused() -> None:

@@ -202,8 +202,7 @@ class BatchExtension(Extension):
         """Count the member's end in memory, for testing modes."""
         membership, held = membership_of(end.payload), pretending()
         if membership is not None and held is not None:
-            about = b"" if end.error is None else _about(end, end.error)
-            held.run("ends", membership.bid, (_STATES[end.kind], membership.number, end.jid, about))
+            held.run("ends", membership.bid, (_STATES[end.kind], membership.number, end.jid, _about(end)))
 
     def maintain(self) -> Sequence[Maintenance]:
         """Find lost members, recover those of dead Ruby processes, and emit telemetry."""
@@ -275,8 +274,7 @@ def _success_of(bid: str) -> tuple[str, str, tuple[str, ...]]:
 def _end_command(membership: Membership, end: JobEnd) -> Command:
     """The command that is added to the script that settles a member."""
     state = _STATES[end.kind]
-    about = b"" if end.error is None or state == "attempt" else _about(end, end.error)
-    words = [state, membership.number, end.jid, about]
+    words = [state, membership.number, end.jid, b"" if state == "attempt" else _about(end)]
     if isinstance(end.error, JobFailed) and state == "dead":
         words.append("failed")
     return steps.command("ends", membership.bid, *words)
@@ -310,11 +308,19 @@ def _joined(bid: str, command: Command, float_text: FloatText | None) -> Sequenc
     return [command]
 
 
-def _about(end: JobEnd, error: BaseException) -> bytes:
+def _about(end: JobEnd) -> bytes:
+    if end.error is not None:
+        error_class, message = error_class_name(end.error), error_text(end.error)
+    elif end.kind == "retry" and end.member is not None:
+        # To the engine, a Celery task that calls `retry` has not failed, but its entry in `retry` has the reason.
+        entry = loads(end.member)
+        error_class, message = str(entry.get("error_class")), str(entry.get("error_message"))
+    else:
+        return b""
     shown: dict[str, Any] = {
         "class": str(end.payload.get("wrapped") or end.payload.get("class") or ""),
-        "error_class": error_class_name(error),
-        "error_message": error_text(error)[:_SHOWN_CHARACTERS],
+        "error_class": error_class,
+        "error_message": message[:_SHOWN_CHARACTERS],
         "at": int(end.now),
     }
     return dumps_known(shown)

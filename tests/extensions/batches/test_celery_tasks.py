@@ -62,6 +62,35 @@ def test_a_task_that_fails_dies(tasks: SimpleNamespace) -> None:
     assert (status.dead, status.pending) == (1, 1)
 
 
+@pytest.mark.parametrize("how", ["by a call", "by itself"])
+def test_a_task_that_waits_for_its_retry_shows_why(tasks: SimpleNamespace, redis_url: str, how: str) -> None:
+    """As other jobs do; its row said `error` and gave none."""
+    app = tasks.add.app
+    retries = {"autoretry_for": (ValueError,)} if how == "by itself" else {}
+
+    @app.task(name="flaky", bind=True, default_retry_delay=3600, **retries)
+    def flaky(self: Any) -> None:
+        error = ValueError("row 3 is locked")
+        raise error if retries else self.retry(exc=error)
+
+    worker = TaskWorker(app, redis_url, ("flaky",))
+    worker.start()
+    batch = sidekiq.Batch(track=True)
+    with batch.jobs():
+        flaky.apply_async(queue="flaky")
+    batch.wait(15)
+    worker.stop()
+
+    [row] = batch.rows
+    assert row.error is not None
+    assert (row.state, row.error["error_class"], row.error["error_message"]) == (
+        "error",
+        "ValueError",
+        "row 3 is locked",
+    )
+    assert batch.status().as_dict()["members"][0]["error"]["error_message"] == "row 3 is locked"
+
+
 @pytest.mark.parametrize("kind", ["group", "chain", "chord"])
 def test_the_steps_of_a_workflow_are_members(tasks: SimpleNamespace, kind: str) -> None:
     """Also those that its ends push: the batch waits for all of them."""

@@ -16,7 +16,7 @@ from sidekiq_celery._send.retries import Policy, with_retries
 from sidekiq_celery.contract import App
 from sidekiq_py.errors import PushOutcomeUnknownError, RedisError, RedisReplyError, ReplyLostError
 from sidekiq_py.extension import Command, Outgoing, write
-from sidekiq_py.pushing import advised, program, waits_for_commit
+from sidekiq_py.pushing import Client, advised, program, waits_for_commit
 
 # So that a group of a hundred thousand does not block Redis.
 _MOST_WORDS = 10_000
@@ -49,14 +49,17 @@ def send(app: App, wanted: PipelineBuffer) -> None:
     Raises:
         kombu.exceptions.OperationalError: They were not sent, or it is unknown whether they were.
     """
-    if not waits_for_commit(partial(_send_now, app, wanted)):
-        _send_now(app, wanted)
+    # After the commit, another `Client.via` may be in effect than at the call.
+    push = partial(_send_by, pushing_client(app), app, wanted)
+    if not waits_for_commit(push):
+        push()
 
 
-def _send_now(app: App, wanted: PipelineBuffer) -> None:
-    jobs = pipeline_buffer.shown(app, wanted)
-    if not pipeline_buffer.is_kept_by_test(jobs):
-        _write_all(app, jobs, wanted.policy)
+def _send_by(client: Client, app: App, wanted: PipelineBuffer) -> None:
+    with Client.via(client):
+        jobs = pipeline_buffer.shown(app, wanted)
+        if not pipeline_buffer.is_kept_by_test(jobs):
+            _write_all(app, jobs, wanted.policy)
 
 
 def _write_all(app: App, jobs: Sequence[Wanted], policy: Policy) -> None:

@@ -150,7 +150,9 @@ def push_unique(app: App, item: dict[str, Any], policy: Policy, lock: unique.Loc
             fail(error)
 
     def push_later() -> None:
-        push_now()
+        # Another `Client.via` may be in effect than at the call.
+        with Client.via(client):
+            push_now()
 
     if waits_for_commit(push_later):
         return job.jid

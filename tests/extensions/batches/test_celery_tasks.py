@@ -12,6 +12,7 @@ from sidekiq_celery import Celery, _state, chain, chord, group
 import sidekiq_py as sidekiq
 from sidekiq_py import program
 from sidekiq_py.client import sync_client
+from sidekiq_py.client.sync_client import Client
 from sidekiq_py.extensions.batches.batch import Batch
 from sidekiq_py.testing import fake
 from tests.compat.canvas.tasks import declare
@@ -143,6 +144,28 @@ def test_a_call_that_waits_for_a_commit_keeps_the_batch_open(tasks: SimpleNamesp
     postponed.pop()()
 
     assert batch.wait(20, until="success").total == {"a chord": 3, "a unique task": 1}.get(kind, 2)
+
+
+@pytest.mark.parametrize("kind", CALLS)
+def test_a_call_that_waits_for_a_commit_goes_to_the_redis_of_the_call(
+    tasks: SimpleNamespace, redis_url: str, kind: str
+) -> None:
+    """A workflow went to the one of the moment of the commit, where it was in no batch."""
+    postponed: list[Callable[[], None]] = []
+    call, count = calls_of(tasks)[kind]
+
+    def after_commit(push: Callable[[], None]) -> bool:
+        postponed.append(push)
+        return True
+
+    program.push_after_commit(after_commit)
+    with Client.via(redis_url.rpartition("/")[0] + "/1"):
+        batch = sidekiq.Batch()
+        with batch.jobs():
+            call()
+    postponed.pop()()
+
+    assert batch.status().total == count
 
 
 @pytest.mark.parametrize("kind", CALLS)

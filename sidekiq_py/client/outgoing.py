@@ -143,7 +143,7 @@ def waits_for_commit(push: Callable[[], None]) -> bool:
         False if no transaction is open; the caller then pushes immediately.
     """
     around: list[AbstractContextManager[Any]] = []
-    if program.after_commit is None or not program.after_commit(partial(_push_within, around, push)):
+    if program.after_commit is None or not program.after_commit(partial(push_within, around, push)):
         return False
     # Only asked now, because most pushes find no open transaction.
     if program.extensions.wants_pushes():
@@ -151,7 +151,7 @@ def waits_for_commit(push: Callable[[], None]) -> bool:
     return True
 
 
-def _push_within(around: "list[AbstractContextManager[Any]]", push: Callable[[], None]) -> None:
+def push_within(around: "list[AbstractContextManager[Any]]", push: Callable[[], None]) -> None:
     with ExitStack() as entered:
         for one in around:
             entered.enter_context(one)

@@ -6,11 +6,11 @@ at once and reads two replies (`redis_access.job_path.push`). A declared job wit
 to the same bytes: a template that is made once, without a dict.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from time import time
 from typing import TYPE_CHECKING, Any
 
@@ -363,6 +363,14 @@ def for_pool(pool: Any) -> Client:
     if via is not None:
         return via
     return (_default or _make_default()) if pool is None else of_pool(pool)
+
+
+def for_later(push: Callable[[], None]) -> Callable[[], None]:
+    """*push*, with the `Client.via` and the extensions that apply to it now; for what waits for a commit by itself."""
+    around, via = program.extensions.deferred(), _via.get()
+    if via is not None:
+        around.append(Client.via(via))
+    return partial(outgoing.push_within, around, push)
 
 
 def of_pool(pool: Any) -> Client:

@@ -148,6 +148,46 @@ print(len(sent))
     assert run(code) == ["0", "1"]
 
 
+def test_a_batch_waits_for_what_is_sent_after_the_commit(run):
+    """It reported its success before the commit, and the tasks were no members."""
+    code = """
+app.loader.import_default_modules()
+from django.db import transaction
+from orders.tasks import ship
+from sidekiq_py import Batch, configure
+from sidekiq_py.testing import fake
+configure(redis_url=app.conf.broker_url)
+with fake():
+    batch = Batch()
+    with transaction.atomic():
+        with batch.jobs():
+            ship.delay_on_commit(1)
+            ship.apply_async_on_commit((2,))
+        print(batch.status().state, batch.status().total)
+    print(batch.status().state, batch.status().total)
+"""
+    assert run(code) == ["open", "0", "running", "2"]
+
+
+def test_what_is_sent_after_the_commit_goes_to_the_redis_of_the_call(run, redis_url):
+    """As `delay` and workflows do. A push in a batch of that Redis failed after the commit, and left the batch open."""
+    code = f"""
+app.loader.import_default_modules()
+from django.db import transaction
+from orders.tasks import ship
+from sidekiq_py import Batch, Client
+shard = Client({redis_url!r})
+with transaction.atomic():
+    with Client.via(shard):
+        batch = Batch()
+        with batch.jobs():
+            ship.delay_on_commit(1)
+with Client.via(shard):
+    print(batch.status().total)
+"""
+    assert run(code) == ["1"]
+
+
 def test_a_task_works_on_fresh_connections(run):
     """By the engine's own middleware, once."""
     code = """

@@ -78,7 +78,9 @@ class Import
   end
 
   def events(bid)
-    [200, {"content-type" => "text/event-stream", "cache-control" => "no-store"}, Events.new(bid)]
+    # nginx keeps events back until they fill a buffer, unless told not to.
+    headers = {"content-type" => "text/event-stream", "cache-control" => "no-store", "x-accel-buffering" => "no"}
+    [200, headers, Events.new(bid)]
   end
 
   # A page of the rows in one state. Pass the `next` of one page as the `after` of the following one.

@@ -94,7 +94,9 @@ async def events(request: Request) -> StreamingResponse:
         except BatchGoneError:
             yield "event: gone\ndata: {}\n\n"
 
-    return StreamingResponse(stream(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+    # nginx keeps events back until they fill a buffer, unless told not to.
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingResponse(stream(), media_type="text/event-stream", headers=headers)
 
 
 async def rows(request: Request) -> JSONResponse:

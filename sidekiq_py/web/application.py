@@ -256,7 +256,9 @@ class Dashboard:
             return Response("Too many pages are open; this one is updated less often.", 503, media_type="text/plain")
         query = "&".join(part for part in visit.request.url.query.split("&") if part != "live=stream")
         visit.request.scope["query_string"] = f"{query}&live=1".lstrip("&").encode()
-        return StreamingResponse(self._events(visit, found), media_type="text/event-stream")
+        # nginx would otherwise keep the events back until they fill a buffer.
+        unbuffered = {"x-accel-buffering": "no"}
+        return StreamingResponse(self._events(visit, found), headers=unbuffered, media_type="text/event-stream")
 
     async def _events(self, visit: Visit, found: Handler) -> AsyncIterator[bytes]:
         """

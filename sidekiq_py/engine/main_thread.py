@@ -102,7 +102,7 @@ def _serve_beside(launcher: Launcher, on_stop: Callable[[str], None]) -> int:
 
 def _serve(launcher: Launcher, on_stop: Callable[[str], None]) -> int:
     """Handle signals until asked to stop, then stop. Returns the exit code."""
-    service = ServiceNotifier(os.environ)
+    service = ServiceNotifier(os.environ, launcher.liveness.stalled_loops)
     service.ready()
     name = _stop_signal(launcher)
     if name is not None:

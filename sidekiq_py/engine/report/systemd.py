@@ -8,7 +8,7 @@ sd_notify(3); Sidekiq 6.0.6 and later, systemd.rb.
 import os
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from sidekiq_py.logs import log
 
@@ -22,14 +22,17 @@ class ServiceNotifier:
 
     Args:
         variables: The environment variables: `NOTIFY_SOCKET`, `WATCHDOG_USEC`, `WATCHDOG_PID`.
+        stalled_loops: Returns the names of the worker's loops that are stuck. The watchdog is not pinged while there
+            are any, so systemd restarts the worker.
 
     Attributes:
         watchdog_seconds: The timeout of this process's watchdog; None if there is none.
     """
 
-    def __init__(self, variables: Mapping[str, str]) -> None:
+    def __init__(self, variables: Mapping[str, str], stalled_loops: Callable[[], Sequence[str]] = tuple) -> None:
         self._address = variables.get("NOTIFY_SOCKET", "")
         self.watchdog_seconds = watchdog_seconds(variables, os.getpid())
+        self._stalled_loops = stalled_loops
         self._is_over = threading.Event()
         self._pinging: threading.Thread | None = None
 
@@ -72,8 +75,18 @@ class ServiceNotifier:
         return True
 
     def _ping(self, pause_seconds: float) -> None:
+        was_stalled = False
         while not self._is_over.wait(pause_seconds):
-            self.send("WATCHDOG=1")
+            stalled = self._stalled_loops()
+            if not stalled:
+                self.send("WATCHDOG=1")
+            elif not was_stalled:
+                log.critical(
+                    "These loops have not turned for too long: %s. Unless they go on, systemd's watchdog ends this "
+                    "process. Look for a hook or a client middleware that never returns",
+                    ", ".join(stalled),
+                )
+            was_stalled = bool(stalled)
 
 
 def watchdog_seconds(variables: Mapping[str, str], pid: int) -> float | None:

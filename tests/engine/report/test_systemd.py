@@ -3,12 +3,22 @@
 import os
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from sidekiq_py.engine.prefork.parent_service import ParentService
 from sidekiq_py.engine.report.systemd import ServiceNotifier, watchdog_seconds
+from tests.support.worker_process import WorkerProcess
+
+_STUCK = """
+import threading
+import sidekiq_py as sidekiq
+
+sidekiq.job(name="Nothing")(print)
+sidekiq.on("beat")(threading.Event().wait)
+"""
 
 
 @pytest.fixture
@@ -57,6 +67,35 @@ def test_the_watchdog_is_fed_until_the_end(systemd: tuple[socket.socket, str], m
     notifier.close()
 
     assert messages.count(b"WATCHDOG=1") >= 3
+
+
+def test_the_watchdog_is_not_fed_while_a_loop_of_the_worker_is_stuck(
+    systemd: tuple[socket.socket, str], redis_url: str, tmp_path: Path
+) -> None:
+    """So systemd restarts it, as Kubernetes does when `/live` answers 503. The watchdog was fed regardless."""
+    line, path = systemd
+    (tmp_path / "stuck_program.py").write_text(_STUCK)
+    (tmp_path / "sidekiq.yml").write_text("stall_seconds: 0.1\n")
+    worker = WorkerProcess(
+        "stuck_program",
+        redis_url=redis_url,
+        arguments=["-C", str(tmp_path / "sidekiq.yml")],
+        environment={"NOTIFY_SOCKET": path, "WATCHDOG_USEC": "1000000"},
+        python_path=[tmp_path],
+    )
+    worker.start()
+    try:
+        line.settimeout(60)
+        assert [line.recv(100), line.recv(100)] == [b"READY=1", b"WATCHDOG=1"]
+
+        line.settimeout(3)
+        with suppress(TimeoutError):
+            # Each is received, because a worker waits when the line is full.
+            for _ in range(100):
+                assert line.recv(100) == b"WATCHDOG=1"
+        assert "These loops have not turned for too long: heartbeat" in worker.log
+    finally:
+        worker.kill()
 
 
 def test_nobody_listens_without_systemd() -> None:

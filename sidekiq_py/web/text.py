@@ -17,6 +17,7 @@ from sidekiq_py.wire.control_characters import UNSAFE_IN_LINES, spelled_or_byte
 from sidekiq_py.wire.json_writer import write_for_display
 
 NOTHING = "\N{EN DASH}"
+TOO_DEEP = "nested too deeply to be shown"
 _LONGEST_NAME = 200
 _LONGEST_SENT = 1000
 _LONGEST_NUMBER = 40
@@ -110,9 +111,14 @@ def relative(at: datetime | None, now: datetime) -> str:
 
 
 def json_text(value: Any) -> str:
-    """A value as JSON; integers of any length keep all their digits."""
+    """
+    A value as JSON; integers of any length keep all their digits. A value that JSON lacks, such as a time in a Celery
+    result, is shown as text.
+    """
     try:
-        return json.dumps(value, ensure_ascii=False)
+        return json.dumps(value, ensure_ascii=False, default=str)
+    except RecursionError:
+        return TOO_DEEP
     except ValueError:
         # Python refuses to convert an integer of more than 4,300 digits.
         return write_for_display(value)

@@ -5,7 +5,7 @@ from typing import Any
 
 from sidekiq_celery.stored_results import StoredResult
 from sidekiq_py.redaction import REDACTED, Redaction
-from sidekiq_py.web.text import json_text, shortened
+from sidekiq_py.web.text import TOO_DEEP, json_text, shortened
 
 _LONGEST_IN_A_ROW = 200
 _LONGEST = 20_000
@@ -31,7 +31,7 @@ class ShownResult:
             "error_message": stored.error,
             "error_backtrace": stored.traceback,
         }
-        self._about = redaction.apply(about, stored.name)
+        self._about = _redacted(about, redaction, stored.name)
 
     @property
     def has_arguments(self) -> bool:
@@ -74,7 +74,16 @@ class ShownResult:
 
 def call_text(names: Iterable[str], args: Any, kwargs: Any, redaction: Redaction) -> str:
     """The arguments of a call that a worker has reported, in one line. Rules for any of its *names* apply."""
-    return shortened(json_text(redaction.apply({"args": _as_one(args, kwargs)}, *names)["args"]), _LONGEST_IN_A_ROW)
+    about = _redacted({"args": _as_one(args, kwargs)}, redaction, *names)
+    return shortened(json_text(about["args"]), _LONGEST_IN_A_ROW)
+
+
+def _redacted(about: Mapping[str, Any], redaction: Redaction, *names: str | None) -> Mapping[str, Any]:
+    """*about* without hidden values. Celery's JSON may be nested too deeply to look for them: then all is hidden."""
+    try:
+        return redaction.apply(about, *names)
+    except RecursionError:
+        return dict.fromkeys(about, TOO_DEEP)
 
 
 def _as_one(args: Any, kwargs: Any) -> Any:

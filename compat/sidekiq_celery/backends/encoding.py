@@ -33,15 +33,24 @@ def compress_payload(payload: str | bytes, compression: str) -> bytes:
 
 
 def decompress_payload(payload: Any) -> Any:
-    """Undo `compress_payload`; anything else is returned as it is."""
+    """
+    Undo `compress_payload`; anything else is returned as it is.
+
+    Raises:
+        kombu.exceptions.DecodeError: The payload cannot be decompressed.
+    """
     if isinstance(payload, memoryview):
         payload = payload.tobytes()
     if not isinstance(payload, bytes | bytearray) or not payload.startswith(COMPRESSED_PAYLOAD_MAGIC):
         return payload
     from kombu.compression import decompress
+    from kombu.exceptions import DecodeError
 
     content_type, _, body = payload[len(COMPRESSED_PAYLOAD_MAGIC) :].partition(b"\x00")
-    return decompress(bytes(body), content_type.decode())
+    try:
+        return decompress(bytes(body), content_type.decode())
+    except Exception as error:  # each method raises its own
+        raise DecodeError(f"it cannot be decompressed: {error!r}") from error
 
 
 class Codec:

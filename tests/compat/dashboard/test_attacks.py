@@ -1,6 +1,7 @@
 """What somebody tries who can write to Redis, or runs a worker: nothing executes and no page breaks."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import redis
 from sidekiq_celery._dashboard.side import side_of
 from sidekiq_celery._dashboard.workers import Worker, WorkersSeen
 
+from sidekiq_py.redaction import Redaction
 from tests.web.browsing import Visitor
 from tests.web.test_attacks import SCRIPT, check, links_of
 
@@ -99,3 +101,28 @@ def test_a_result_of_megabytes_makes_no_page_of_megabytes(operator: Visitor, red
         reply = operator.get(path)
         check(reply)
         assert len(reply.text) < 400_000, path
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"status": "SUCCESS", "result": {"__type__": "datetime", "__value__": "2026-02-14T09:30:00"}}',
+        b'{"status": "SUCCESS", "result": ' + b"[" * 700 + b"]" * 700 + b"}",
+        b'{"status": "SUCCESS", "args": ' + b'{"a":' * 400 + b"1" + b"}" * 400 + b"}",
+        b"\x00celery-compressed\x00application/x-gzip\x00not gzip",
+        b"\x00celery-compressed\x00no-such-method\x00text",
+    ],
+    ids=["a time", "deep", "deep arguments", "cut off", "unknown method"],
+)
+@pytest.mark.parametrize("redaction", [None, Redaction.none()], ids=["usual", "hides nothing"])
+def test_a_result_that_is_hard_to_show_does_not_hide_the_others(
+    visitor: Callable[..., Visitor], redis_client: redis.Redis, text: bytes, redaction: Redaction | None
+) -> None:
+    """One of them, such as a time, made the list of all tasks fail."""
+    redis_client.set("celery-task-meta-hard", text)
+    redis_client.set("celery-task-meta-easy", json.dumps({"status": "SUCCESS", "result": "as usual"}))
+    viewer = visitor("viewer", redaction=redaction)
+
+    for path in ("/celery", "/celery/task?id=hard", "/celery/workflow?id=hard", "/celery/workflows?ended=1"):
+        check(viewer.get(path))
+    assert "as usual" in viewer.get("/celery").shown

@@ -100,6 +100,18 @@ def test_a_ruby_job_of_its_own_has_a_result(app: Celery, redis_client: redis.Red
     assert "deprecated" not in worker.log
 
 
+@pytest.mark.usefixtures("ruby_worker", "tasks")
+def test_a_step_writes_its_result_only_where_results_are(app: Celery, redis_client: redis.Redis) -> None:
+    """Its payload names the key. A program that may only push could have Ruby overwrite `schedule` or a queue."""
+    redis_client.zadd("schedule", {"{}": 4e9})
+    report = {"class": "celery.step_ended", "queue": app.conf.task_default_queue, "key": "schedule"}
+    step = {"class": "StepDouble", "args": [4], "jid": "schedule", "queue": "default", "celery": {"report": report}}
+    redis_client.lpush("queue:default", json.dumps({**step, "retry": False, "created_at": 1.5, "enqueued_at": 1.5}))
+
+    assert app.AsyncResult("schedule").get(timeout=WAIT_SECONDS) == 8
+    assert redis_client.type("schedule") == b"zset"
+
+
 def test_middleware_that_is_loaded_after_the_file_for_steps_does_not_hide_results(
     app: Celery, start_ruby: StartRuby
 ) -> None:

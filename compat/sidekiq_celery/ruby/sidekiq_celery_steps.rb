@@ -52,6 +52,8 @@ module SidekiqCelery
       wanted = marks["report"] if marks.is_a?(Hash)
       return unless wanted.is_a?(Hash) && wanted["class"]
 
+      # Whoever may push could overwrite any key with a result. Without a key, Python stores the result.
+      wanted.delete("key") unless wanted["key"].to_s.end_with?("celery-task-meta-#{payload["jid"]}")
       meta = Sidekiq.dump_json(
         "status" => state, "result" => result, "traceback" => traceback, "children" => [],
         "date_done" => Time.now.utc.iso8601(6), "task_id" => payload["jid"]

@@ -54,11 +54,22 @@ def test_a_word_before_the_host_is_the_password():
         ("unix:///run/redis.sock?password=hush", "unix:///run/redis.sock?password=***"),
         ("redis://host/0?password=hu@sh&db=1", "redis://host/0?password=***&db=1"),
         ("redis+sentinel://a:1/main?sentinel_password=hush", "redis+sentinel://a:1/main?sentinel_password=***"),
+        ("rediss://h/0?ssl_keyfile=k&ssl_password=hush", "rediss://h/0?ssl_keyfile=k&ssl_password=***"),
     ],
 )
 def test_a_password_without_a_user_is_not_shown(url, shown):
     """A user without a password has a colon behind it."""
     assert place(RedisSettings(url)) == shown
+
+
+@pytest.mark.parametrize("url", ["user:hush@h:6379/0", ":hush@h", "hush@h", "redis:/:hush@h", "redis//user:hush@h"])
+def test_the_error_for_a_misspelled_url_does_not_show_its_password(url):
+    """The scheme is missing or damaged. What stood before the first slashes was taken for the scheme, and shown."""
+    with pytest.raises(ConfigError) as caught:
+        RedisSettings(url)
+
+    assert "hush" not in str(caught.value)
+    assert "@h" in str(caught.value)
 
 
 def test_an_at_sign_in_a_path_is_no_password():

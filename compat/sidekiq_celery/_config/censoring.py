@@ -10,13 +10,21 @@ HIDDEN_SETTINGS = re.compile("API|TOKEN|KEY|SECRET|PASS|PROFANITIES_LIST|SIGNATU
 
 _BROKER_URLS = ("broker_url", "broker_read_url", "broker_write_url")
 _AZURE_SECRETS = re.compile(r"(?i)((?:^|;)\s*(?:AccountKey|SharedAccessSignature)\s*=)[^;]*")
+_PASSWORD_IN_QUERY = re.compile(r"(?i)([?&][^=&;#]*password=)[^&;#]*")
 _AZURE_SIGNATURE = re.compile(r"(?i)([?&]sig=)[^&;#]*")
 
 
 def sanitize_url(url: Any, mask: str = MASK) -> Any:
-    """*url* with passwords masked, including several hosts (`;` or `,`) and Azure's. Other values are unchanged."""
-    if not isinstance(url, str) or "://" not in url:
+    """
+    *url*, or each of a list, with passwords masked, including several hosts (`;` or `,`), queries and Azure's. Other
+    values are unchanged.
+    """
+    if isinstance(url, list | tuple):
+        return [sanitize_url(one, mask) for one in url]
+    if not isinstance(url, str):
         return url
+    if "://" not in url:
+        return _masked(url, mask)
     scheme, _, rest = url.partition("://")
     if scheme == "azureblockblob":
         return f"{scheme}://" + _AZURE_SIGNATURE.sub(rf"\g<1>{mask}", _AZURE_SECRETS.sub(rf"\g<1>{mask}", rest))
@@ -24,7 +32,7 @@ def sanitize_url(url: Any, mask: str = MASK) -> Any:
     if any("://" in part for part in parts[1:]):
         return ";".join(sanitize_url(part.strip(), mask) for part in parts)
     authority, tail = _authority(rest)
-    return f"{scheme}://{_masked_hosts(authority, mask)}{tail}"
+    return f"{scheme}://{_masked_hosts(authority, mask)}" + _PASSWORD_IN_QUERY.sub(rf"\g<1>{mask}", tail)
 
 
 def _authority(rest: str) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from sidekiq_py.errors import ConfigError
 # The password of a URL without a user, as Ruby's redis-client and redis-cli read it; redis-py would take it for a user.
 # It is a user if a password follows: behind a colon (the user may contain an @), or in the query.
 _LONE_PASSWORD = re.compile(r"^([a-z+]+://)(?=[^:/?#]+@(?![^/?#]*@))(?!.*[?&]password=)")
-_PASSWORD_IN_QUERY = re.compile(r"([?&](?:sentinel_)?password=)[^&#]*")
+_PASSWORD_IN_QUERY = re.compile(r"([?&][^=&#]*password=)[^&#]*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +79,15 @@ def _is_database(address: str) -> bool:
 
 
 def redact(url: str) -> str:
-    """*url* without its passwords, for log lines."""
+    """*url* without its passwords, for log lines. It may be misspelled, without a scheme for one."""
     url = _PASSWORD_IN_QUERY.sub(r"\1***", url)
     head, at, tail = url.rpartition("@")
     if not at:
         return url
-    scheme, sep, user = head.partition("://")
-    return f"{scheme}{sep}{user.split(':', 1)[0]}:***@{tail}"
+    scheme, sep, credentials = head.partition("://") if "://" in head else ("", "", head)
+    user, colon, _ = credentials.partition(":")
+    # A word alone may be the password; behind a scheme, `RedisSettings` gives a password a colon.
+    return f"{scheme}{sep}{user if colon or sep else ''}:***@{tail}"
 
 
 def place(settings: RedisSettings) -> str:

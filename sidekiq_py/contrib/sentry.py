@@ -42,7 +42,9 @@ USER = "sentry_user"
 _ID = "sidekiq_py.contrib.sentry"
 _ORIGIN = "auto.queue.sidekiq"
 # Payload keys that are not sent: those that may contain the program's data, and those that are sent in other ways.
-_NOT_SENT = frozenset(("args", USER, HEADERS, "error_backtrace"))
+_NOT_SENT = frozenset(("args", "celery", USER, HEADERS, "error_backtrace"))
+# A task of `sidekiq_celery` may have arguments of its own, and those of its callbacks, under the second key.
+_ARGUMENTS = frozenset(("args", "celery"))
 
 
 def instrument(*, report_after_retries: bool = False, send_arguments: bool = False) -> None:
@@ -80,7 +82,7 @@ class _Reporting:
 
     def __init__(self, *, report_after_retries: bool, send_arguments: bool) -> None:
         self.is_on = True
-        self._not_sent = _NOT_SENT - {"args"} if send_arguments else _NOT_SENT
+        self._not_sent = _NOT_SENT - _ARGUMENTS if send_arguments else _NOT_SENT
         self._after_retries = report_after_retries
         # The scope and the transaction of the job that runs in this thread or task.
         self._open: ContextVar[tuple[ExitStack, Any] | None] = ContextVar("sidekiq_sentry_open", default=None)

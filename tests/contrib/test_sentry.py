@@ -112,6 +112,16 @@ def test_arguments_are_told_where_the_program_allows_it(collector: Sentry, work_
     assert collector.errors[0]["contexts"]["sidekiq"]["args"] == [5]
 
 
+def test_arguments_of_callbacks_of_a_celery_task_are_not_told(collector: Sentry, work_off: WorkOff) -> None:
+    """The payload has them, and the texts that a caller gave for its arguments, under the key `celery`."""
+    marks = {"argsrepr": "4111 1111", "callbacks": [{"task": "mail", "args": ["4111 1111"], "kwargs": {}}]}
+    sidekiq.job(name="Charge", retry=False)(lambda: 1 / 0).set(custom={"celery": marks}).perform_async()
+
+    work_off(1)
+
+    assert "4111" not in json.dumps(collector.errors[0]["contexts"])
+
+
 def test_one_trace_runs_from_ruby_through_python_to_ruby(
     collector: Sentry, work_off: WorkOff, redis_client: "redis.Redis[bytes]"
 ) -> None:

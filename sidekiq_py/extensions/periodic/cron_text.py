@@ -41,6 +41,8 @@ _ZONE_NAME = re.compile(r"[A-Z][a-zA-Z0-9+\-]+(?:/[A-Z][a-zA-Z0-9+\-_]+){0,2}", 
 _STARTS_AS_WEEKDAY = re.compile("|".join(_WEEKDAYS), re.IGNORECASE)
 # fugit does not accept offsets of twelve hours or more.
 _MOST_OFFSET_HOURS = 11
+# The longest name of a zone has 32 characters. Each length is looked for in files, which takes seconds for 50,000.
+_LONGEST_ZONE = 100
 
 
 class CronTextError(ConfigError):
@@ -202,7 +204,7 @@ def zone_at(text: str, name: str, position: int) -> tzinfo:
     from zoneinfo import ZoneInfo  # it loads all of sysconfig, which a worker without zones does not need
 
     # fugit shortens a name until it is a zone: `Europe/Berlin2` is Berlin.
-    for end in range(len(name), 1, -1):
+    for end in range(min(len(name), _LONGEST_ZONE), 1, -1):
         try:
             return ZoneInfo(name[:end])
         except (LookupError, ValueError, OSError):

@@ -4,6 +4,7 @@ import json
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -93,6 +94,16 @@ def test_what_cannot_be_read_says_where_and_why(text: str, position: int, part: 
         parse(text)
     assert part in str(caught.value)
     assert caught.value.position == position
+
+
+def test_a_very_long_zone_takes_no_time() -> None:
+    """Any program may have written it, and the worker that fires all periodic jobs reads it every five seconds."""
+    started = monotonic()
+
+    with pytest.raises(CronTextError):
+        parse("0 9 * * * A" + "a" * 30_000)
+
+    assert monotonic() - started < 1.0
 
 
 def test_the_text_is_stored_with_its_zone() -> None:

@@ -120,8 +120,10 @@ def _found(name: str, module: str | None) -> Any:
         _OWN_MODULE if module == _CELERYS_MODULE or (module == _BILLIARDS_MODULE and name in _FROM_BILLIARD) else module
     )
     try:
-        found: Any = sys.modules[own]
-        for part in name.split("."):
+        first, *nested = name.split(".")
+        # A module's own `__getattr__` may import what it is asked for.
+        found: Any = sys.modules[own].__dict__[first]
+        for part in nested:
             found = getattr(found, part)
     except (KeyError, AttributeError):
         return create_exception_cls(name, _OWN_MODULE)

@@ -5,6 +5,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -56,6 +57,17 @@ def test_a_class_that_is_not_loaded_is_made_up(app: Celery, tmp_path: Path, monk
 
     assert (type(found).__name__, found.args) == ("ShopError", ("x",))
     assert "never_loaded" not in sys.modules
+
+
+def test_a_name_that_a_module_imports_on_demand_is_not_asked_for(app: Celery, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`concurrent.futures`, for one, imports another module as soon as it is asked for ProcessPoolExecutor."""
+    lazy = ModuleType("lazy_shop")
+    vars(lazy)["__getattr__"] = pytest.fail
+    monkeypatch.setitem(sys.modules, "lazy_shop", lazy)
+
+    found = read_back(app, {"exc_type": "ShopError", "exc_message": ["x"], "exc_module": "lazy_shop"})
+
+    assert (type(found).__name__, found.args) == ("ShopError", ("x",))
 
 
 @pytest.mark.parametrize("module", [None, "ruby"])

@@ -7,6 +7,7 @@ import redis
 
 from sidekiq_py.client.async_client import AsyncClient
 from sidekiq_py.client.sync_client import Client
+from sidekiq_py.config import Config
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.redis_access.connection.settings import RedisSettings, place
 from tests.support.redis_server import RedisServer
@@ -60,6 +61,14 @@ def test_a_word_before_the_host_is_the_password():
 def test_a_password_without_a_user_is_not_shown(url, shown):
     """A user without a password has a colon behind it."""
     assert place(RedisSettings(url)) == shown
+
+
+def test_what_settings_print_has_no_password():
+    """Sentry, for one, sends the local variables of each frame of an error, in the text that `repr` makes of them."""
+    settings = RedisSettings("redis://me:hush@host/0", namespace="shop")
+
+    assert repr(Config(redis=settings)).startswith("Config(redis=<RedisSettings redis://me:***@host/0#shop>, ")
+    assert "hush" not in repr(Config(redis=settings))
 
 
 @pytest.mark.parametrize("url", ["user:hush@h:6379/0", ":hush@h", "hush@h", "redis:/:hush@h", "redis//user:hush@h"])

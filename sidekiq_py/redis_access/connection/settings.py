@@ -66,6 +66,10 @@ class RedisSettings:
                 "as in redis://host:6379/0. In a password, write %40 for @, %2F for / and %3A for :"
             )
 
+    def __repr__(self) -> str:
+        # Error trackers send the local variables of each frame as their `repr`.
+        return f"<RedisSettings {place(self)}>"
+
     @property
     def key_prefix(self) -> str:
         """The prefix of each key; empty without a namespace."""

@@ -30,6 +30,13 @@ UNIQUE = "unique"
 EMBEDDED = ("callbacks", "errbacks", "chain", "chord")
 """The tasks that follow a call: next to the arguments in Celery's messages, among the task headers here."""
 
+# What decompresses no more than is asked for, by kombu's names of the compression.
+_GRADUALLY = {
+    **dict.fromkeys(("application/x-gzip", "gzip", "zlib"), ("zlib", "decompressobj")),
+    **dict.fromkeys(("application/x-bz2", "bzip2", "bzip"), ("bz2", "BZ2Decompressor")),
+    **dict.fromkeys(("application/x-lzma", "lzma", "xz"), ("lzma", "LZMADecompressor")),
+}
+
 TaskHeaders = dict[str, Any]
 
 _NOTHING: Mapping[str, Any] = {}
@@ -213,9 +220,32 @@ def _loaded_body(app: App, task_headers: Mapping[str, Any]) -> Any:
     accepted = kombu.prepare_accept_content(app.conf.accept_content)
     raw = _raw_body(task_headers["body"])
     if task_headers.get("compression"):
-        compressing: Any = import_module("kombu.compression")
-        raw = compressing.decompress(raw, task_headers["compression"])
+        raw = _decompressed(raw, task_headers["compression"], int(app.conf.worker_max_body_bytes or 0))
     return kombu.loads(raw, task_headers.get("content_type"), task_headers.get("content_encoding"), accept=accepted)
+
+
+def _decompressed(raw: bytes, compression: Any, most_bytes: int) -> bytes:
+    """
+    *raw* without its compression.
+
+    Raises:
+        InvalidTaskError: That would be more than *most_bytes*, unless these are 0: 1 kB may become gigabytes.
+    """
+    module, name = _GRADUALLY.get(compression, ("", ""))
+    if most_bytes and module:
+        bounded = getattr(import_module(module), name)()
+        decompressed: bytes = bounded.decompress(raw, most_bytes + 1)
+        if len(decompressed) > most_bytes:
+            raise InvalidTaskError(
+                f"celery.body would have more than {most_bytes:,} bytes without its compression, and that is "
+                "worker_max_body_bytes: pass large values by reference, such as a path or a key, or raise the setting"
+            )
+        if bounded.eof:
+            return decompressed
+    # Another method, or a body that was cut off, which raises that method's own error.
+    compressing: Any = import_module("kombu.compression")
+    decompressed = compressing.decompress(raw, compression)
+    return decompressed
 
 
 def _raw_body(text: Any) -> bytes:

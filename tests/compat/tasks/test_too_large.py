@@ -7,6 +7,7 @@ import pytest
 import redis
 from sidekiq_celery import Celery
 from sidekiq_celery._run.too_large import id_at_an_end
+from sidekiq_celery.exceptions import InvalidTaskError
 from sidekiq_celery.worker.engine_config import engine_config
 from sidekiq_celery.worker.pools import slots
 
@@ -39,6 +40,28 @@ def test_a_job_over_the_limit_is_kept_unread(app: Celery, worker: TaskWorker, re
     failure = json.loads(redis_client.get(f"celery-task-meta-{result.id}") or b"{}")
     assert failure["status"] == "FAILURE"
     assert f"the job has {len(raw or b''):,} bytes, and worker_max_body_bytes is 33,000,000" in str(failure["result"])
+
+
+@pytest.mark.parametrize("compression", ["gzip", "bzip2", "xz"])
+def test_a_compressed_body_is_not_decompressed_beyond_the_limit(
+    app: Celery, worker: TaskWorker, compression: str
+) -> None:
+    """A job of a few hundred bytes became gigabytes, and Linux killed the worker."""
+    ran: list[int] = []
+
+    @app.task(name="proj.measure", typing=False)
+    def measure(text: str) -> None:
+        ran.append(len(text))
+
+    app.conf.worker_max_body_bytes = 20_000
+    too_large = measure.apply_async(("x" * 1_000_000,), compression=compression)
+    large = measure.apply_async(("x" * 15_000,), compression=compression)
+    worker.start(max_job_bytes=20_000)
+
+    with pytest.raises(InvalidTaskError, match="more than 20,000 bytes without its compression"):
+        too_large.get(timeout=10)
+    large.get(timeout=10)
+    assert ran == [15_000]
 
 
 def test_what_is_too_large_need_not_be_a_job(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:

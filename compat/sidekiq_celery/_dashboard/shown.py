@@ -25,11 +25,13 @@ class ShownResult:
         self.stored = stored
         # Results stored without `result_extended` have no task name, and a rule for that task might hide them.
         self.is_hidden = stored.name is None and redaction.mask_text("") is None
+        hides_errors = redaction.hides_errors({"class": stored.name})
         about = {
             "args": _as_one(stored.args, stored.kwargs),
             "result": stored.result,
             "error_message": stored.error,
-            "error_backtrace": stored.traceback,
+            # Unlike Ruby's backtraces, it ends with the text of the error.
+            "error_backtrace": stored.traceback and (REDACTED if hides_errors else stored.traceback),
         }
         self._about = _redacted(about, redaction, stored.name)
 

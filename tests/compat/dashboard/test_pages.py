@@ -234,6 +234,27 @@ def test_a_pickled_result_is_not_loaded(operator: Visitor, redis_client: redis.R
     assert "cannot be read here" in operator.get("/celery").shown
 
 
+def test_hidden_errors_are_not_shown_at_the_end_of_tracebacks(
+    visitor: Callable[..., Visitor], redis_client: redis.Redis
+) -> None:
+    """Python repeats an error's text there; Ruby's backtraces have none."""
+    failure = {"exc_type": "PaymentError", "exc_message": ["card 4111"], "exc_module": "shop"}
+    meta = {
+        "status": "FAILURE",
+        "result": failure,
+        "traceback": "Traceback\nPaymentError: card 4111",
+        "name": "shop.pay",
+    }
+    redis_client.set("celery-task-meta-a", json.dumps(meta))
+
+    def page(*hidden: str) -> str:
+        policy = Redaction(jobs={"shop.pay": hidden})
+        return visitor("viewer", redaction=policy).get("/celery/task?id=a").text
+
+    assert "4111" not in page("error_message")
+    assert "PaymentError: card 4111" in page("args")
+
+
 def test_rules_for_a_class_hide_its_results_and_all_that_do_not_say_whose_they_are(
     visitor: Callable[..., Visitor], redis_client: redis.Redis
 ) -> None:

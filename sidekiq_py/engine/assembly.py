@@ -290,7 +290,8 @@ def _facts(config: Config, identity: str, dialect: Dialect, *, has_loop: bool) -
         hostname=identities.hostname(),
         started_at=now_seconds(),
         pid=os.getpid(),
-        tag=config.tag,
+        # It is often the name of a directory, which may have bytes that are not UTF-8 and could not be sent.
+        tag=config.tag.encode(errors="replace").decode(),
         capsules=tuple(
             CapsuleFacts(capsule.name, capsule.concurrency, capsule.mode, capsule.weights)
             for capsule in config.capsules

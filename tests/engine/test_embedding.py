@@ -110,6 +110,36 @@ def test_it_works_in_a_directory_that_was_deleted(
         assert worker.config.tag == ""
 
 
+def test_it_works_where_host_and_directory_have_names_that_are_not_utf_8(
+    redis_client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a worker never beat, recovered nothing and left scheduled jobs and retries where they were."""
+    odd = os.fsdecode(b"caf\xe9")
+    (tmp_path / odd).mkdir()
+    monkeypatch.chdir(tmp_path / odd)
+    monkeypatch.setenv("DYNO", odd)
+    done: list[str] = []
+    job = sidekiq.job(name="Later")(lambda: done.append("later"))
+    job.perform_in(0.1)
+
+    with sidekiq.embed() as worker:
+        eventually(lambda: done)
+        eventually(lambda: redis_client.exists(worker.identity or ""))
+
+        facts = json.loads(redis_client.hget(worker.identity, "info"))
+    assert (facts["hostname"], facts["tag"]) == ("caf?", "caf?")
+
+
+def test_a_tag_that_is_not_utf_8_does_not_keep_the_heartbeat_back(redis_client: redis.Redis) -> None:
+    """The command's tag is the name of the directory, or what follows `-g`. Its workers never beat."""
+    sidekiq.job(name="Nothing")(print)
+
+    with sidekiq.embed(tag=os.fsdecode(b"caf\xe9")) as worker:
+        eventually(lambda: redis_client.exists(worker.identity or ""))
+
+        assert json.loads(redis_client.hget(worker.identity, "info"))["tag"] == "caf?"
+
+
 def test_one_after_the_other_leaves_no_descriptors_open(redis_client: redis.Redis) -> None:
     """A program may start and stop workers for as long as it lives."""
 

@@ -26,8 +26,8 @@ _WORKER_DIRECT_EXCHANGE = "C.dq2"
 
 @lru_cache(maxsize=1)
 def gethostname() -> str:
-    """This host's name."""
-    return socket.gethostname()
+    """This host's name, with question marks for bytes that are not UTF-8: no message with them could be sent."""
+    return socket.gethostname().encode(errors="replace").decode()
 
 
 def worker_direct(hostname: Any) -> Any:

@@ -5,8 +5,12 @@ import socket
 
 
 def hostname() -> str:
-    """Return the name of the Heroku dyno if there is one, else that of the host."""
-    return os.environ.get("DYNO") or socket.gethostname()
+    """
+    Return the name of the Heroku dyno if there is one, else that of the host. Linux lets it contain any bytes; those
+    that are not UTF-8 become question marks, because no command with them could be sent.
+    """
+    name = os.environ.get("DYNO") or socket.gethostname()
+    return name.encode(errors="replace").decode()
 
 
 def new_identity() -> str:

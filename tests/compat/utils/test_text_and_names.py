@@ -1,5 +1,7 @@
 """Texts, names of nodes, names of modules and of what is in them."""
 
+import os
+import socket
 import sys
 
 import pytest
@@ -81,6 +83,14 @@ def test_node_names_are_name_and_host():
     assert default_nodename("w@h") == "w@h"
     assert default_nodename(None) == f"celery@{nodenames.gethostname()}"
     assert nodenames.anon_nodename("h").endswith("@h")
+
+
+def test_a_host_s_name_that_is_not_utf_8_can_be_sent(monkeypatch):
+    """Each task names its sender. Calls failed on such a host, and its workers answered no remote control."""
+    monkeypatch.setattr(socket, "gethostname", lambda: os.fsdecode(b"caf\xe9"))
+
+    # As in a new process; this one has looked already.
+    assert nodenames.gethostname.__wrapped__() == "caf?"
 
 
 def test_node_names_are_formatted():

@@ -53,6 +53,7 @@ from sidekiq_py.logs import log
 _STOP_MORE_SECONDS = 10
 # An error that repeats at once must not use up the CPU or fill the disk with tracebacks.
 _AFTER_ERROR_SECONDS = 0.5
+_DIED_YOUNG = "a child died soon after its start"
 
 
 class _Phase(Enum):
@@ -185,8 +186,7 @@ class Supervisor:
             try:
                 self._fleet.start()
             except OSError as error:
-                log.error("a child could not be forked: %s", error)
-                self._note_failed_start(0.0, 1)
+                self._note_failed_start(0.0, 1, f"a child could not be forked: {error}")
 
     def _reap(self) -> None:
         for ended in self._forks.reap():
@@ -237,18 +237,18 @@ class Supervisor:
         else:
             self._note_pause(self._starts.note_death(was_ready=True, age_seconds=age, now=monotonic()))
 
-    def _note_failed_start(self, age_seconds: float, code: int) -> None:
+    def _note_failed_start(self, age_seconds: float, code: int, how: str = _DIED_YOUNG) -> None:
         pause = self._starts.note_death(was_ready=False, age_seconds=age_seconds, now=monotonic())
         if self._starts.has_given_up:
             log.error("no child has started in %d tries; their errors are logged above", self._starts.tries)
             self._exit_code = max(code, 1)
             self._stop()
         else:
-            self._note_pause(pause)
+            self._note_pause(pause, how)
 
-    def _note_pause(self, pause_seconds: float | None) -> None:
+    def _note_pause(self, pause_seconds: float | None, how: str = _DIED_YOUNG) -> None:
         if pause_seconds is not None:
-            log.warning("a child died soon after its start; waiting %.1f s before another one starts", pause_seconds)
+            log.warning("%s; waiting %.1f s before another one starts", how, pause_seconds)
 
     # ---- messages and signals
 

@@ -1,6 +1,8 @@
 """The parent of `--processes N` and children that have yet to import their program."""
 
+import itertools
 import os
+import resource
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -145,6 +147,23 @@ def test_a_family_that_cannot_start_gives_up(family: Family, code: int, ends_wit
     assert family.imports == 6
     assert "a child died soon after its start; waiting 1.0 s before another one starts" in family.parent.log
     assert "no child has started in 6 tries" in family.parent.log
+
+
+def test_a_parent_that_cannot_fork_for_a_while_says_so_and_goes_on(family: Family) -> None:
+    """The log said that a child had died soon after its start, although none had started."""
+    family.open_gate()
+    family.parent.start().wait_until_ready(processes=2)
+    parent, open_fds = family.parent.pid, {int(fd) for fd in os.listdir(f"/proc/{family.parent.pid}/fd")}
+    before = resource.prlimit(parent, resource.RLIMIT_NOFILE)
+    # A child has two pipes, so two descriptors become free below this limit when one dies, and a fork needs four.
+    lowest_free = next(fd for fd in itertools.count() if fd not in open_fds)
+    resource.prlimit(parent, resource.RLIMIT_NOFILE, (lowest_free, before[1]))
+
+    os.kill(family.children[0], signal.SIGKILL)
+
+    eventually(lambda: "a child could not be forked: [Errno 24] Too many open files; waiting" in family.parent.log, 30)
+    resource.prlimit(parent, resource.RLIMIT_NOFILE, before)
+    eventually(lambda: len(family.children) == 2, 30)
 
 
 EXIT_ONCE = """

@@ -22,6 +22,7 @@ from sidekiq_py.redis_access.connection.link import Command, Link
 from sidekiq_py.redis_access.connection.replies import raise_first
 from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.redis_access.job_path.settle_script import Effect, Tally
+from sidekiq_py.wire.payload import parse_job_or_empty
 
 
 class Owner:
@@ -381,6 +382,12 @@ class UnitOfWork:
 
     def __repr__(self) -> str:
         return f"<UnitOfWork {self.field!r} queue={self.queue} bytes={len(self.raw)}>"
+
+    def __str__(self) -> str:
+        """Which job it is, for log lines."""
+        payload = parse_job_or_empty(self.raw)
+        name = f"{payload['class']} with jid {payload.get('jid')}" if payload else "a payload that cannot be read"
+        return f"{name}, {len(self.raw):,} bytes from queue {self.queue}"
 
     @property
     def holder(self) -> Owner:

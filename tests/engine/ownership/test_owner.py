@@ -265,3 +265,15 @@ def test_who_leaves_also_puts_back_the_jobs_of_an_earlier_epoch(
     ownership.let_go(link, [running])
     link.close()
     eventually(lambda: redis_client.lrange("queue:default", 0, -1) == [b"b", b"a"])
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [
+        (b'{"class":"Charge","jid":"ab","args":[]}', "Charge with jid ab, 39 bytes from queue low"),
+        (b"\xffno JSON", "a payload that cannot be read, 8 bytes from queue low"),
+    ],
+)
+def test_a_log_line_says_which_job_it_is(raw: bytes, shown: str) -> None:
+    """It named the job's field in Redis, which an operator cannot look up."""
+    assert str(UnitOfWork(raw, "low", None, b"1.0:low", False, 0.0)) == shown

@@ -236,7 +236,13 @@ class Client:
 
         Args:
             pool: As for the constructor, or a URL, or a `Client`.
+
+        Raises:
+            ConfigError: *pool* is None.
         """
+        if pool is None:
+            # Without this, a shard that was looked up and not found would be the program's own Redis.
+            raise ConfigError("via() needs to know which Redis: give it a URL, a pool or a Client, not None")
         client = of_pool(pool)
         token = _via.set(client)
         try:

@@ -348,6 +348,14 @@ def test_a_block_of_via_pushes_to_another_shard(redis_url: str, pushed: Pushed) 
     assert len(pushed.queue()) == 1
 
 
+def test_a_block_of_via_without_a_redis_is_an_error(pushed: Pushed) -> None:
+    """As in Ruby: a shard that was not found would be the program's own Redis, and its workers would run the job."""
+    with pytest.raises(ConfigError, match="not None"), sidekiq.Client.via(None):
+        sidekiq.ruby_job("A").perform_async()
+
+    assert pushed.queue() == []
+
+
 def test_a_job_may_belong_to_a_shard(redis_url: str, pushed: Pushed) -> None:
     """`pool` is no part of its payload; via and set come before it."""
     shard = redis.Redis.from_url(other_database(redis_url))

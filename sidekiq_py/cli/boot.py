@@ -161,8 +161,8 @@ def _configure(options: Options, *, only_flags: bool) -> None:
 
 
 def _unfinished_jobs() -> list[str]:
-    what = "is a subclass of Job without `perform` (IterableJob: without `each_iteration`), so it is not a job"
-    return [f"{name} {what}" for name in unfinished()]
+    missing = "`perform` (IterableJob: without `each_iteration` or `build_enumerator`)"
+    return [f"{name} is a subclass of Job without {missing}, so it is not a job" for name in unfinished()]
 
 
 def _as_flag(queue: QueueConfig) -> str:

@@ -190,8 +190,8 @@ def _leaves(cls: type[Job]) -> list[type[Job]]:
 def _handle_of(cls: type[Job]) -> DeclaredJob[...]:
     handle: DeclaredJob[...] | None = cls.__dict__.get("__sidekiq_handle__")
     if handle is None:
-        missing = "each_iteration" if cls._is_iterable else "perform"
-        raise _NoJobError(f"{cls.__qualname__} defines no `{missing}`, so there is no job to enqueue")
+        missing = "`each_iteration` or no `build_enumerator`" if cls._is_iterable else "`perform`"
+        raise _NoJobError(f"{cls.__qualname__} defines no {missing}, so there is no job to enqueue")
     return handle
 
 

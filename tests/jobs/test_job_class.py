@@ -136,6 +136,16 @@ def test_an_iterable_class_that_is_no_job_misses_its_own_method() -> None:
         Import.perform_async()
 
 
+def test_an_iterable_class_with_items_but_no_source_of_them_hears_what_it_misses() -> None:
+    """The error named `each_iteration`, which the class defines."""
+
+    class Import(sidekiq.IterableJob):
+        def each_iteration(self, item: int) -> None: ...
+
+    with pytest.raises(JobDeclarationError, match="no `build_enumerator`"):
+        Import.perform_async()
+
+
 def test_an_inherited_time_limit_counts_beside_an_own_one() -> None:
     """The soft limit would never be reached."""
 

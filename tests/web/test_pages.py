@@ -195,6 +195,16 @@ def test_a_process_that_has_stopped_beating_is_silent_and_comes_first(viewer, re
     assert shown.count("silent") == 2
 
 
+def test_processes_are_in_the_order_of_their_numbers(viewer, redis_client):
+    """As on Ruby's Busy page; with ten hosts or more, `web-10` was before `web-2`."""
+    for host in ("web-10", "web-2", "192.168.0.10", "192.168.0.9"):
+        enter_process(redis_client, f"{host}:1:aaa")
+
+    shown = viewer.get("/busy").shown
+
+    assert re.findall(r"(\S+):1:aaa", shown) == ["192.168.0.9", "192.168.0.10", "web-2", "web-10"]
+
+
 def test_a_process_with_a_wrong_clock_was_heard_from_when_redis_says(viewer, redis_client):
     """By its own clock that was an hour ago, or is yet to come."""
     enter_process(redis_client, "rb:1:aaa")

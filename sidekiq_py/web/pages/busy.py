@@ -1,5 +1,6 @@
 """The Busy page: processes and their running jobs, with buttons to quiet, stop or dump one process or all of them."""
 
+import re
 from collections.abc import Callable
 
 from starlette.responses import Response
@@ -33,7 +34,7 @@ def busy(visit: Visit) -> Response:
     start, works_start = visit.query_number("from"), visit.query_number("works")
     silent = {process.identity for process in seen.processes if is_silent(process, seen.at)}
     # Silent ones first, as in `top`: among a hundred nobody would find them.
-    in_order = sorted(seen.processes, key=lambda process: process.identity not in silent)
+    in_order = sorted(seen.processes, key=lambda process: (process.identity not in silent, _natural(process.identity)))
     processes = in_order[start : start + _SHOWN]
     works = seen.works[works_start : works_start + _SHOWN]
     return visit.page(
@@ -104,3 +105,8 @@ HANDLERS = (
     Handler("GET", "/busy", busy, Need.VIEW, "/busy", is_live=True),
     Handler("POST", "/busy/signal", signal, Need.OPERATE, "/busy"),
 )
+
+
+def _natural(text: str) -> list[int | str]:
+    """A sort key that places `web-2` before `web-10`. Source: Sidekiq 8.1.7, web/helpers.rb, `sorted_processes`."""
+    return [int(part) if part.isascii() and part.isdigit() else part for part in re.split(r"([0-9]{1,18})", text)]

@@ -81,12 +81,16 @@ class WorkController:
         steps: The program's bootsteps that start once the worker is running and stop with it.
         pool_cls: The class of `pool`; its module tells the kind.
         timer, hub, pool: For the bootsteps.
+        use_eventloop, statedb, autoscaler: For bootsteps that ask whether there is one; there never is.
         state: Whether it stops, and the tasks that it runs.
         stop_by: Acts on a signal while the worker runs; None before that.
     """
 
     app: ClassVar[Any] = None
     blueprint: Any = None
+    use_eventloop = False
+    statedb: Any = None
+    autoscaler: Any = None
 
     def __init__(self, app: App | None = None, hostname: str | None = None, **kwargs: Any) -> None:
         self.app: Any = app or type(self).app  # type: ignore[misc]
@@ -338,6 +342,7 @@ class WorkController:
         self.blueprint.stop(self, terminate=self.state.should_terminate)
         self.timer.stop()
         self.consumer.blueprint.send_all(self.consumer, "shutdown", propagate=False)
+        self.consumer.close_connection()
         if self.beat is not None and self.beat.is_alive():
             self.beat.stop()
         self.app.loader.shutdown_worker()

@@ -10,6 +10,7 @@ from sidekiq_celery import Celery, bootsteps
 from sidekiq_celery.contrib.testing.worker import start_worker
 from sidekiq_celery.exceptions import ImproperlyConfigured
 
+from tests.compat.events.event_monitor import listening
 from tests.support.celery_program import StartWorker, command, environment, starting, wait_for_an_answer
 from tests.support.waiting import eventually
 from tests.support.worker_process import SidekiqProcess
@@ -180,6 +181,35 @@ def test_a_consumer_shows_which_queues_the_worker_serves(redis_url: str) -> None
 
     assert sorted(queue.name for queue in served) == ["mails", "reports"]
     assert sorted(queue.name for queue in served_later) == ["later", "mails", "reports"]
+
+
+def test_a_step_sends_an_event_of_its_own_through_the_consumer_s_dispatcher(redis_url: str) -> None:
+    """A step requires `Connection` and `Events` to use the consumer's `connection` and `event_dispatcher`."""
+    app = Celery("proj", broker=redis_url, backend=redis_url, set_as_current=False)
+    connections: list[Any] = []
+
+    class Telling(bootsteps.StartStopStep):
+        requires = ("celery.worker.consumer.connection:Connection", "celery.worker.consumer.events:Events")
+
+        def start(self, parent: Any) -> None:
+            connections.append(parent.connection)
+            parent.event_dispatcher.send("cache-filled", entries=3)
+
+    app.steps["consumer"].add(Telling)
+    with listening(redis_url) as monitor, start_worker(app, perform_ping_check=False, hostname="w1@here"):
+        event = monitor.wait_for("cache-filled")
+        assert connections[0].connected
+
+    assert (event["hostname"], event["entries"]) == ("w1@here", 3)
+    assert not connections[0].connected
+
+
+def test_a_step_may_ask_for_parts_that_a_worker_has_only_sometimes(redis_url: str) -> None:
+    """In Celery, too, `statedb` and `autoscaler` are None unless the worker was started with that option."""
+    app = Celery("proj", broker=redis_url, backend=redis_url, set_as_current=False)
+
+    with start_worker(app, perform_ping_check=False) as worker:
+        assert (worker.use_eventloop, worker.statedb, worker.autoscaler) == (False, None, None)
 
 
 def test_a_worker_and_its_consumer_show_their_node_and_phase(redis_url: str) -> None:

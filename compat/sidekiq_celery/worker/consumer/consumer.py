@@ -62,6 +62,23 @@ class Consumer:
         return TaskConsumer(list(self.app.amqp.queues.consume_from.values()))
 
     @cached_property
+    def connection(self) -> Any:
+        """A kombu connection to the broker, for the program's bootsteps. No task comes through it."""
+        return self.app.connection_for_read()
+
+    @cached_property
+    def event_dispatcher(self) -> Any:
+        """Sends events of the program under the worker's name."""
+        from sidekiq_celery.events.dispatcher import EventDispatcher
+
+        return EventDispatcher(self.connection, hostname=self.hostname, app=self.app)
+
+    def close_connection(self) -> None:
+        """Close the connection if a bootstep has used it."""
+        if "connection" in self.__dict__:
+            self.connection.close()
+
+    @cached_property
     def qos(self) -> Any:
         """A prefetch count that programs' commands may read and change. Nothing is prefetched, so it has no effect."""
         # Few workers need the module, which takes up almost a megabyte.

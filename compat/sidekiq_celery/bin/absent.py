@@ -17,7 +17,7 @@ _INSTEAD = {
     "shell": "start python and import the app",
     "list": "use `sidekiq-py queues`",
     "graph": "call result.graph.to_dot(file) in Python",
-    "amqp": "queues are Redis lists; use `sidekiq-py queues` or redis-cli",
+    "amqp": "queues are Redis lists; use `sidekiq-py queues`, `sidekiq-celery purge -Q NAME` or redis-cli",
     "migrate": "use `sidekiq-celery bridge`",
     "upgrade": "you do not need it, as old names of settings still work",
     "flower": "Flower is not installed: `pip install flower`, or elsewhere `celery --broker=redis://… flower`",

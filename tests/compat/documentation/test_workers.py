@@ -131,6 +131,14 @@ def test_the_commands_that_are_not_known_say_what_to_do(run: Run) -> None:
     assert "systemd" in refused.stderr
 
 
+def test_a_queue_is_purged_by_another_command_than_in_the_faq(run: Run) -> None:
+    """Celery's FAQ purges a single queue by `amqp queue.purge`."""
+    refused = run("-A", "tests.compat.documentation.proj", "amqp", "queue.purge", "mails")
+
+    assert refused.returncode != 0
+    assert "`sidekiq-celery purge -Q NAME`" in refused.stderr
+
+
 def test_call_result_purge_report(
     run: Run, tasks: ModuleType, client: redis.Redis, noted: Callable[..., list[str]]
 ) -> None:

@@ -2,7 +2,8 @@
 `docs/celery_reference.md`: whether its tables name all of Celery, and whether what they name is so; and whether the
 commands of `docs/migrating_from_celery.md` change imports.
 
-`celery_names.json` holds the public names of Celery 5.7.0, by where they are.
+`celery_names.json` holds the public names of Celery 5.7.0, by where they are, and `celery_module_names.json` the
+`__all__` of its modules that the page says to be complete here.
 """
 
 import json
@@ -11,6 +12,7 @@ import shutil
 import subprocess
 from fnmatch import fnmatchcase
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,6 +33,7 @@ from tests.support.real_celery import python_with_celery
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[1]
 NAMES: dict[str, list[str]] = json.loads((HERE / "celery_names.json").read_text())
+MODULE_NAMES: dict[str, list[str]] = json.loads((HERE / "celery_module_names.json").read_text())
 HOMES: dict[str, Any] = {
     "celery": sidekiq_celery, "Celery": Celery("names", set_as_current=False), "Task": Task,
     "Signature": canvas.Signature, "canvas": canvas, "AsyncResult": result.AsyncResult,
@@ -128,6 +131,15 @@ def test_modules_are_there_unless_they_are_absent() -> None:
         for module in (word for word in row.patterns if re.fullmatch(r"(\.\w+)+", word)):
             is_there = _is_module(f"sidekiq_celery{module}")
             assert is_there == (row.state != "absent"), module
+
+
+@pytest.mark.parametrize("module", MODULE_NAMES)
+def test_a_module_that_works_as_in_celery_has_all_its_names(module: str) -> None:
+    """The row says so of each module in it: what lacks a name belongs in a row that says which."""
+    ours = import_module(f"sidekiq_celery{module}")
+
+    assert rows_of(module, "Modules")[0].state == "works"
+    assert [name for name in MODULE_NAMES[module] if not hasattr(ours, name)] == []
 
 
 def test_every_option_and_command_is_there() -> None:

@@ -46,6 +46,18 @@ def test_an_app_adds_options_to_commands(app: Celery, commands: dict[str, click.
     assert asked == ["north"]
 
 
+def test_an_option_that_a_command_does_not_know_leaves_it_working(
+    app: Celery, commands: dict[str, click.Command], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has no use for the option; previously each run of it was a `TypeError`, with the option or without."""
+    app.user_options["report"].add(CeleryOption(("--region",), default="here"))
+
+    with logging_kept():
+        app.start(["report", "--region", "north"])
+
+    assert "software -> " in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     "command", [["call", "proj.any", "--site", "here"], ["beat", "--site", "here", "list"]], ids=lambda words: words[0]
 )

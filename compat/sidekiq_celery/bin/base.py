@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
+from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -114,14 +115,21 @@ class CeleryCommand(click.Command):
 
 
 def handle_preload_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Pass options that an app has added to all commands to `signals.user_preload_options`."""
+    """
+    Pass options that an app has added to all commands to `signals.user_preload_options`.
+
+    *command* is not given those, nor options that were added to it alone, unless it takes any keyword.
+    """
+    parameters = signature(command).parameters
+    takes_all = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values())
 
     @wraps(command)
     def call(ctx: click.Context, *args: Any, **kwargs: Any) -> Any:
         given = preload_options(ctx)
         if given:
             user_preload_options.send(sender=command, app=ctx.obj.app, options=given)
-        return command(ctx, *args, **{name: value for name, value in kwargs.items() if name not in given})
+        taken = {name: value for name, value in kwargs.items() if takes_all or name in parameters}
+        return command(ctx, *args, **{name: value for name, value in taken.items() if name not in given})
 
     return call
 

@@ -62,7 +62,7 @@ class Worker(WorkController):
         if not self.quiet:
             # The disk of a log may be full, its reader gone, or its encoding ASCII. Later lines fail without harm, too.
             with suppress(OSError, UnicodeError):
-                print(self.startup_info() + self.extra_info(), file=sys.__stdout__, flush=True)
+                self.emit_banner()
         if not self.tasklist(include_builtins=False):
             logger.warning(
                 "no task is declared, so this worker can run none: name the module of your app (-A), and in the app "
@@ -88,14 +88,18 @@ class Worker(WorkController):
         names = sorted(name for name in self.app.tasks if include_builtins or not name.startswith(int_))
         return sep.join(f"  {name}" for name in names)
 
-    def extra_info(self) -> str:
+    def emit_banner(self) -> None:
+        """Print the banner, and the tasks below it."""
+        print(self.startup_info() + (self.extra_info() or ""), file=sys.__stdout__, flush=True)
+
+    def extra_info(self) -> str | None:
         """List the tasks, if the log level is INFO or below."""
         if self.loglevel is None or self.loglevel > logging.INFO:
             return ""
         return f"\nTasks\n{self.tasklist(include_builtins=self.loglevel <= logging.DEBUG)}\n"
 
-    def startup_info(self) -> str:
-        """The banner: what someone at the terminal wants to know first."""
+    def startup_info(self, artlines: bool = True) -> str:
+        """The banner: what someone at the terminal wants to know first. It has no art, whatever *artlines* says."""
         app = self.app
         up_to = f" to {self.autoscale[0]}" if self.autoscale else ""
         lines = (

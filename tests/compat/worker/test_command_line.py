@@ -355,6 +355,28 @@ def test_the_banner_names_results_that_have_no_url(project: ModuleType) -> None:
     assert "results      tests.compat.results.test_choosing:DictBackend" in project.app.Worker().startup_info()
 
 
+def test_a_subclass_of_the_worker_changes_its_banner(project: ModuleType, capfd: pytest.CaptureFixture[str]) -> None:
+    """By the methods that Celery has for that, whose overriding forms pass on what Celery passes."""
+
+    class Renamed(project.app.Worker):  # type: ignore[misc,name-defined]
+        def startup_info(self, artlines: bool = True) -> str:
+            return super().startup_info(artlines).replace("concurrency", "slots")  # type: ignore[no-any-return]
+
+        def extra_info(self) -> None:
+            return None
+
+        def emit_banner(self) -> None:
+            print("welcome", file=sys.__stdout__)
+            super().emit_banner()
+
+    project.app.conf.worker_redirect_stdouts = False
+    Renamed(hostname="w1@here").on_start()
+
+    shown = capfd.readouterr().out
+    assert shown.startswith("welcome\nw1@here runs tasks of ")
+    assert "slots " in shown
+
+
 def test_a_concurrency_of_0_is_that_of_the_settings(
     call: Call, project: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:

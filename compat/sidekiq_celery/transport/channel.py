@@ -8,6 +8,7 @@ them there.
 
 import os
 import re
+import select
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -21,7 +22,7 @@ from kombu.transport import virtual
 
 from sidekiq_celery._send.emptying import empty
 from sidekiq_celery._wire.priorities import base_queue, levels, step_queue, steps_of
-from sidekiq_celery.exceptions import InvalidTaskError
+from sidekiq_celery.exceptions import ImproperlyConfigured, InvalidTaskError
 from sidekiq_celery.transport.address import redis_pool, settings_of
 from sidekiq_celery.transport.errors import as_kombus
 from sidekiq_celery.transport.incoming import message_of
@@ -150,7 +151,16 @@ class Channel(kombu_redis.Channel):
     # ---- consuming
 
     def basic_consume(self, queue: str, no_ack: bool = False, *args: Any, **kwargs: Any) -> Any:
-        """Consume from *queue*."""
+        """
+        Consume from *queue*.
+
+        Raises:
+            ImproperlyConfigured: This program runs under eventlet.
+        """
+        if not _is_passing(queue) and not hasattr(select, "poll"):
+            raise ImproperlyConfigured(
+                "sidekiq:// cannot consume under eventlet, only publish; use the pool prefork, threads or gevent"
+            )
         if no_ack:
             self._unacknowledged.add(queue)
         else:

@@ -380,7 +380,7 @@ class Waiters:
             forget(units)
             raise
 
-    def _watch(self, poll: select.poll) -> dict[int, Waiter]:
+    def _watch(self, poll: "select.poll") -> dict[int, Waiter]:
         """Begin to watch the open moves that nobody watches."""
         with self._lock:
             by_fd = {waiter.link.fileno(): waiter for waiter in self._waiters if self._can_be_watched(waiter)}
@@ -460,7 +460,8 @@ class Waiters:
         return True
 
 
-def _unwatch(waiters: Iterable[Waiter], poll: select.poll) -> None:
+# The quotes are for eventlet, which removes `select.poll`: a program that only publishes imports this module, too.
+def _unwatch(waiters: Iterable[Waiter], poll: "select.poll") -> None:
     for waiter in waiters:
         if waiter.watched_by is poll:
             waiter.watched_by = None

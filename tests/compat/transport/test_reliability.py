@@ -10,6 +10,7 @@ import redis
 from kombu import Connection, Consumer, Queue
 from kombu.exceptions import OperationalError
 from kombu.message import Message
+from kombu.simple import SimpleQueue
 
 from tests.compat.transport.celery_side import environment
 from tests.compat.transport.conftest import Connect
@@ -21,6 +22,19 @@ from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
 
 SCRIPT = Path(__file__).with_name("consumer.py")
+
+# eventlet does this to `select`.
+UNDER_EVENTLET = """
+import select, sys
+del select.poll
+import sidekiq_celery.transport
+from kombu import Connection
+
+with Connection(sys.argv[1]) as connection:
+    queue = connection.SimpleQueue("plain")
+    queue.put("hello")
+    queue.get()
+"""
 
 Start = Callable[[str, str], "subprocess.Popen[str]"]
 
@@ -206,3 +220,18 @@ def test_messages_survive_a_consumer_that_raises(connect: Connect, redis_client:
     connection.release()
 
     assert redis_client.llen("queue:celery") == 1
+
+
+def test_a_program_under_eventlet_publishes_and_is_told_that_it_cannot_consume(
+    connection: Connection, sidekiq_url: str, redis_url: str
+) -> None:
+    """A web server may run under eventlet. A worker there would wait for jobs without seeing them."""
+    program = [sys.executable, "-W", "ignore", "-c", UNDER_EVENTLET, sidekiq_url]
+
+    ran = subprocess.run(program, env=environment(redis_url), check=False, capture_output=True, text=True, timeout=60)
+
+    assert "cannot consume under eventlet" in ran.stderr
+    with SimpleQueue(connection, "plain") as queue:
+        message = queue.get(timeout=10)
+        message.ack()
+        assert message.payload == "hello"

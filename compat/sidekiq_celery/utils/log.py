@@ -204,6 +204,12 @@ class LoggingProxy:
         """Always False: it is not a terminal."""
         return False
 
+    def fileno(self) -> int:
+        """The descriptor of the error output, for programs that a task starts with `stdout=sys.stdout`."""
+        if sys.__stderr__ is None:
+            raise OSError("this process has no error output")
+        return sys.__stderr__.fileno()
+
 
 def _print_error(record: logging.LogRecord) -> None:
     # Perhaps nothing reads the error output any more.

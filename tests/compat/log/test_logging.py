@@ -3,6 +3,7 @@
 import io
 import logging
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -204,6 +205,25 @@ def test_what_is_printed_goes_to_the_log(app: Celery) -> None:
     print("printed by a task")
 
     assert "WARNING/MainProcess] printed by a task" in out.getvalue()
+
+
+def test_a_program_that_a_task_starts_may_print_to_the_streams_of_the_worker(
+    app: Celery, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """`subprocess` and `faulthandler` ask for a descriptor. Celery's streams have none, so both fail in its tasks."""
+    app.log.setup("INFO", io.StringIO(), redirect_stdouts=True)
+
+    subprocess.run(["echo", "from a program"], check=True, stdout=sys.stdout, stderr=sys.stderr)
+
+    assert capfd.readouterr().err == "from a program\n"
+
+
+def test_a_stream_without_an_error_output_has_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process may have been started without one. Python's own streams raise OSError then, which tools expect."""
+    monkeypatch.setattr(sys, "__stderr__", None)
+
+    with pytest.raises(OSError, match="no error output"):
+        LoggingProxy(logging.Logger("of.a.proxy"), "INFO").fileno()
 
 
 def test_a_proxy_does_not_log_what_a_handler_prints() -> None:

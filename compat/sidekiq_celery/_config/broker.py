@@ -109,7 +109,7 @@ def kombu_url(url: Any) -> Any:
     if url.startswith("memory:") and in_memory is not None:
         return in_memory()
     is_secure = url.startswith("sidekiqs:") and "ssl_cert_reqs" not in url
-    url = of_redis(url)
+    url = ";".join(map(_without_redis_options, of_redis(url).split(";")))
     if is_secure:
         # Without an option for certificates, kombu's own transport would not encrypt at all.
         return f"{url}{'&' if '?' in url else '?'}ssl_cert_reqs=required"
@@ -121,6 +121,16 @@ def kombu_url(url: Any) -> Any:
     query = dict(parse_qsl(parts.query))
     query["virtual_host"] = query.pop("db", query.get("virtual_host", "0"))
     return _joined("redis+socket", parts.netloc, parts.path, query)
+
+
+def _without_redis_options(url: str) -> str:
+    # kombu's connections raise TypeError for options of redis-py, such as socket_timeout.
+    parts = urlsplit(url)
+    query = dict(parse_qsl(parts.query))
+    known = {name: value for name, value in query.items() if name.startswith("ssl")}
+    if parts.scheme not in ("redis", "rediss") or known == query:
+        return url
+    return _joined(parts.scheme, parts.netloc, f"/{query['db']}" if "db" in query else parts.path, known)
 
 
 def of_redis(url: str) -> str:

@@ -40,6 +40,9 @@ def test_each_form_of_a_redis_url_is_understood(make_app, url, expected):
         ("sidekiqs://host/1", "rediss://host/1?ssl_cert_reqs=required"),
         ("sidekiqs://host/1?ssl_ca_certs=/ca.pem", "rediss://host/1?ssl_ca_certs=/ca.pem&ssl_cert_reqs=required"),
         ("sidekiq+sentinel://one:26379;sidekiq+sentinel://two:26379", "sentinel://one:26379;sentinel://two:26379"),
+        ("redis://one/0?db=3&socket_timeout=1;redis://two/1?protocol=3", "redis://one/3;redis://two/1"),
+        ("rediss://host/1?ssl_cert_reqs=none&socket_timeout=1", "rediss://host/1?ssl_cert_reqs=none"),
+        ("sidekiqs://host/1?socket_timeout=1", "rediss://host/1?ssl_cert_reqs=required"),
     ],
 )
 def test_remote_control_goes_by_kombus_own_transport(url, expected):
@@ -145,6 +148,15 @@ def test_the_settings_open_a_connection(make_app, redis_url, redis_client: redis
 def test_kombu_connects_where_jobs_are(make_app, redis_url):
     """For health checks: `app.connection().ensure_connection()`."""
     app = make_app(broker=redis_url)
+
+    with app.connection() as connection:
+        connection.ensure_connection(max_retries=1)
+        assert connection.connected
+
+
+def test_kombu_connects_although_the_url_has_options_of_redis_py(make_app, redis_url):
+    """The engine takes them. kombu raised TypeError for each, so remote control and events failed while tasks ran."""
+    app = make_app(broker=f"{redis_url}?socket_timeout=5&health_check_interval=30&protocol=3")
 
     with app.connection() as connection:
         connection.ensure_connection(max_retries=1)

@@ -36,6 +36,24 @@ def test_a_password_with_a_slash_is_not_printed():
     assert "hush" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    "url", ["redis://:hush#x@host/0", "rediss://u:hush?x@host:1/0", "redis://:12#hush@localhost/0"]
+)
+def test_a_password_with_a_hash_or_question_mark_is_not_printed(url):
+    """The URL ends there, so the password's start is read as a port: that of another server, if it is a number."""
+    with pytest.raises(ConfigError, match="%3F for \\? and %23 for #") as refused:
+        RedisSettings(url)
+
+    assert "hush" not in str(refused.value)
+
+
+@pytest.mark.parametrize("port", ["99999", "redis", "6379,other:6379"])
+def test_a_port_that_is_not_a_number_is_refused(port):
+    """As when several servers are given, or a variable was not filled in."""
+    with pytest.raises(ConfigError, match="the port must be a number from 0 to 65535"):
+        RedisSettings(f"redis://localhost:{port}/0")
+
+
 def test_a_word_before_the_host_is_the_password():
     """As for Ruby's redis-client and redis-cli, which may share the REDIS_URL; redis-py takes it for a user."""
     with RedisServer() as server, redis.Redis.from_url(server.url) as admin:

@@ -149,12 +149,17 @@ def own_url(url: str, scheme: str, options: Mapping[str, Any], use_ssl: Any) -> 
         use_ssl: `broker_use_ssl`, or the result backend's counterpart.
 
     Raises:
+        ConfigError: The URL is malformed.
         ImproperlyConfigured: A sentinel URL has no master name.
     """
     if scheme == "sentinel":
         return _sentinel_url(url, options, use_ssl)
     # kombu fails over between several servers; the engine uses one, or a sentinel.
-    parts = urlsplit(url.partition(";")[0])
+    first = url.partition(";")[0]
+    if scheme in ("redis", "rediss"):
+        # It raises for a malformed URL, of which the lines below might keep half a password.
+        RedisSettings(scheme + first[len(scheme) :])
+    parts = urlsplit(first)
     query = dict(parse_qsl(parts.query))
     if scheme in ("unix", "redis+socket"):
         query["db"] = str(query.pop("virtual_host", query.get("db", "0")))

@@ -2,12 +2,14 @@
 
 import re
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from sidekiq_py.errors import ConfigError
 
 # The password of a URL without a user, as Ruby's redis-client and redis-cli read it; redis-py would take it for a user.
 # It is a user if a password follows: behind a colon (the user may contain an @), or in the query.
 _LONE_PASSWORD = re.compile(r"^([a-z+]+://)(?=[^:/?#]+@(?![^/?#]*@))(?!.*[?&]password=)")
+_IN_A_PASSWORD = "In a password, write %40 for @, %2F for /, %3A for :, %3F for ? and %23 for #"
 _PASSWORD_IN_QUERY = re.compile(r"([?&][^=&#]*password=)[^&#]*", re.IGNORECASE)
 
 
@@ -63,7 +65,11 @@ class RedisSettings:
         if scheme in ("redis", "rediss") and not _is_database(self.url.partition("://")[2]):
             raise ConfigError(
                 f"redis_url is {redact(self.url)!r}; what follows the host and port must be the number of a database, "
-                "as in redis://host:6379/0. In a password, write %40 for @, %2F for / and %3A for :"
+                f"as in redis://host:6379/0. {_IN_A_PASSWORD}"
+            )
+        if scheme in ("redis", "rediss") and not _has_port(self.url):
+            raise ConfigError(
+                f"redis_url is {redact(self.url)!r}; the port must be a number from 0 to 65535. {_IN_A_PASSWORD}"
             )
 
     def __repr__(self) -> str:
@@ -74,6 +80,16 @@ class RedisSettings:
     def key_prefix(self) -> str:
         """The prefix of each key; empty without a namespace."""
         return f"{self.namespace}:" if self.namespace else ""
+
+
+def _has_port(url: str) -> bool:
+    """False if the port of *url* is not one, as that of `redis://:pass#word@host`, where the URL ends at the `#`."""
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018 - raises if it is not a number
+    except ValueError:
+        return False
+    return "@" not in parts.fragment
 
 
 def _is_database(address: str) -> bool:

@@ -7,6 +7,7 @@ import redis
 from sidekiq_celery._config.broker import kombu_url, redis_settings
 from sidekiq_celery.exceptions import ImproperlyConfigured
 
+from sidekiq_py.errors import ConfigError
 from sidekiq_py.redis_access.connection.pool import Pool
 
 
@@ -119,6 +120,18 @@ def test_another_broker_is_refused_when_it_is_needed(make_app, url, advice, monk
         redis_settings(app)
 
     assert "geheim" not in str(caught.value)
+
+
+@pytest.mark.parametrize("mark", ["#", "?", "/"])
+def test_half_a_password_is_not_printed(make_app, mark):
+    """The mark should be percent-encoded; the error says so, for the broker and for results."""
+    url = f"redis://user:geheim{mark}rest@host/0"
+    app = make_app(broker=url, backend=url)
+
+    for settings in (lambda: redis_settings(app), lambda: app.backend.get("key")):
+        with pytest.raises(ConfigError, match="In a password, write") as caught:
+            settings()
+        assert "geheim" not in str(caught.value)
 
 
 def test_without_a_broker_the_environment_says_where(app, monkeypatch):

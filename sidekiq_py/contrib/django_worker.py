@@ -1,11 +1,13 @@
 """
 Django in a worker: sets up settings and apps, imports every app's `jobs` module, and keeps jobs from using connections
-that the database has dropped.
+that the database has dropped, or that belong to the process from which theirs was forked.
 
 A worker does this by itself if `DJANGO_SETTINGS_MODULE` is set; other programs call `set_up`.
 """
 
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -13,7 +15,7 @@ from typing import Any
 import django
 from asgiref.sync import sync_to_async
 from django.apps import apps
-from django.db import connections
+from django.db import Error, connections
 
 from sidekiq_py import program
 
@@ -46,6 +48,25 @@ def close_old_connections() -> None:
     for connection in connections.all(initialized_only=True):
         if not connection.in_atomic_block:
             connection.close_if_unusable_or_obsolete()
+
+
+def _drop_inherited_connections() -> None:
+    """
+    Let a forked process open connections of its own. If two processes used one, each would read the other's rows.
+
+    The file is closed first: otherwise, closing the connection would tell the database to end it for the parent, too.
+    """
+    for connection in connections.all(initialized_only=True):
+        with suppress(AttributeError, OSError, connection.Database.Error):
+            os.close(connection.connection.fileno())
+        with suppress(Error):
+            connection.close()
+        if hasattr(connection, "close_pool"):  # Django 5.1 and later, with PostgreSQL
+            connection.close_pool()
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_drop_inherited_connections)
 
 
 class FreshConnections:

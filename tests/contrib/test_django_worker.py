@@ -95,3 +95,38 @@ with transaction.atomic():
 """
 
     check(program, tmp_path)
+
+
+def test_a_forked_process_leaves_its_parents_connection_alone(tmp_path: Path) -> None:
+    """
+    Code that runs before the fork may ask the database. If a child used that connection, it would mix up its rows with
+    its siblings'; if the child closed it properly, PostgreSQL would end it for the parent.
+    """
+    program = """
+import os
+import socket
+
+database, ours = socket.socketpair()
+
+class Conversation:
+    fileno = ours.fileno
+
+    def close(self):
+        try:
+            ours.send(b"quit")
+        except OSError:
+            pass
+
+connection.ensure_connection()
+connection.connection = Conversation()
+child = os.fork()
+if not child:
+    os._exit(0 if connection.connection is None and ask() == 42 else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+ours.send(b"still here")
+assert database.recv(100) == b"still here"
+assert connection.connection is not None
+connection.connection = None
+"""
+
+    check(program, tmp_path)

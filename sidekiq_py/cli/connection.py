@@ -40,30 +40,35 @@ def reads_redis(command: F) -> F:
     return finds_redis(click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command))
 
 
-def pushes_jobs(command: F) -> F:
-    """Add `--sidekiq-version` and `--require`, for commands that push through the client."""
+def imports_program(*, modules: str, release: str) -> Callable[[F], F]:
+    """
+    Add `--require` and `--sidekiq-version`. The option for the release takes precedence over what the modules set.
 
-    @click.option(
-        "--sidekiq-version",
-        metavar="VERSION",
-        help="Sidekiq release of the Ruby side, such as 7.3.2 (default: detected).",
-    )
-    @click.option(
-        "-r",
-        "--require",
-        metavar="MODULE|PATH",
-        multiple=True,
-        help="Module with client middleware and death handlers to import first; repeat for more.",
-    )
-    @functools.wraps(command)
-    def prepared(*arguments: Any, sidekiq_version: str | None, require: tuple[str, ...], **options: Any) -> Any:
-        if sidekiq_version is not None:
-            program.configure(sidekiq_version=sidekiq_version)
-        if require:
-            import_all(require, working_directory())
-        return command(*arguments, **options)
+    Args:
+        modules, release: The help for each option.
+    """
 
-    return prepared  # type: ignore[return-value]
+    def decorate(command: F) -> F:
+        @click.option("--sidekiq-version", metavar="VERSION", help=release)
+        @click.option("-r", "--require", metavar="MODULE|PATH", multiple=True, help=modules)
+        @functools.wraps(command)
+        def prepared(*arguments: Any, sidekiq_version: str | None, require: tuple[str, ...], **options: Any) -> Any:
+            if require:
+                import_all(require, working_directory())
+            if sidekiq_version is not None:
+                program.configure(sidekiq_version=sidekiq_version)
+            return command(*arguments, **options)
+
+        return prepared  # type: ignore[return-value]
+
+    return decorate
+
+
+pushes_jobs = imports_program(
+    modules="Module with client middleware and death handlers to import first; repeat for more.",
+    release="Sidekiq release of the Ruby side, such as 7.3.2 (default: detected).",
+)
+"""Add the options of commands that push through the client."""
 
 
 def completes(names_of: Callable[[Pool], list[str]]) -> Completion:

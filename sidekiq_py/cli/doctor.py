@@ -10,11 +10,9 @@ from typing import Any, TypeVar
 
 import click
 
-from sidekiq_py import program
 from sidekiq_py.cli.advice import with_advice
-from sidekiq_py.cli.connection import reads_redis
+from sidekiq_py.cli.connection import imports_program, reads_redis
 from sidekiq_py.cli.output import cut, echo_json, plain
-from sidekiq_py.cli.program_files import import_all, working_directory
 from sidekiq_py.doctor import Finding, Level, Report, examine
 from sidekiq_py.errors import ConfigError, SidekiqError
 from sidekiq_py.registry import registry
@@ -40,26 +38,12 @@ class _CouldNotLook(click.ClickException):
     exit_code = _COULD_NOT_LOOK
 
 
-def _looks_as_a_program(command: F) -> F:
-    """
-    Add `--require` and `--sidekiq-version`. An error that prevents the checks ends the command with exit code 2, which
-    tells it apart from a problem that the checks found.
-    """
+def _ends_with_its_own_code(command: F) -> F:
+    """End with exit code 2 on an error that prevents the checks: it tells it apart from a problem that they found."""
 
-    @click.option(
-        "-r",
-        "--require",
-        metavar="MODULE|PATH",
-        multiple=True,
-        help="Module to import first; the classes that it declares count as served.",
-    )
-    @click.option("--sidekiq-version", metavar="VERSION", help="Sidekiq release that your program writes for.")
     @functools.wraps(command)
-    def guarded(*arguments: Any, require: tuple[str, ...], sidekiq_version: str | None, **options: Any) -> Any:
+    def guarded(*arguments: Any, **options: Any) -> Any:
         try:
-            import_all(require, working_directory())
-            if sidekiq_version is not None:
-                program.configure(sidekiq_version=sidekiq_version)
             return command(*arguments, **options)
         except ConfigError as error:
             raise click.UsageError(str(error)) from error
@@ -76,7 +60,11 @@ def _looks_as_a_program(command: F) -> F:
 @click.command()
 @click.option("--strict", is_flag=True, help="Count warnings as problems.")
 @click.option("-v", "--verbose", is_flag=True, help="Also show the checks that passed.")
-@_looks_as_a_program
+@_ends_with_its_own_code
+@imports_program(
+    modules="Module to import first; the classes that it declares count as served.",
+    release="Sidekiq release that your program writes for.",
+)
 @reads_redis
 @click.pass_context
 def doctor(ctx: click.Context, strict: bool, verbose: bool, as_json: bool) -> None:

@@ -328,3 +328,13 @@ def test_completion_is_silent_without_redis(run, monkeypatch):
     )
 
     assert (result.exit_code, result.output.strip()) == (0, "")
+
+
+def test_the_release_of_the_command_line_goes_over_that_of_a_required_module(run, redis_client, tmp_path, monkeypatch):
+    """As `--redis-url` does: a flag is for one command. Sidekiq 8 writes milliseconds, earlier releases seconds."""
+    (tmp_path / "module_for_eight.py").write_text("import sidekiq_py\nsidekiq_py.configure(sidekiq_version='8')\n")
+    monkeypatch.chdir(tmp_path)
+
+    result = run("push", "HardWorker", "-r", "module_for_eight", "--sidekiq-version", "7")
+
+    assert (result.exit_code, type(job_of(redis_client)["created_at"])) == (0, float)

@@ -17,7 +17,7 @@ from sidekiq_py.api.source import SizedOfRedis, pool_for
 from sidekiq_py.client.sync_client import Client, of_pool
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.job_path.promote import SLICE_BYTES
+from sidekiq_py.redis_access.connection.slices import slices_by_bytes
 from sidekiq_py.redis_access.reads import in_flight_counts, queues
 from sidekiq_py.redis_access.reads.queues import PlacedJob
 
@@ -413,7 +413,8 @@ class Queue(SizedOfRedis):
                 tally.moved += was_there
                 tally.gone += not was_there
                 taken += [job.placed] * was_there
-            for some in _fitting([job.placed for job in part if job not in handled]):
+            placed = (job.placed for job in part if job not in handled)
+            for some in slices_by_bytes(placed, lambda job: len(job.value)):
                 # So have those that were just taken, if they were nearer to the tail.
                 left += sum(job.first_position < some[0].first_position for job in taken)
                 done, left = queues.take_jobs(self._pool, self.name, some, target=target, left=left)
@@ -509,17 +510,3 @@ def _overlap(seen: Sequence[bytes], window: Sequence[bytes]) -> tuple[int | None
 
 def _digest(job: bytes) -> bytes:
     return hashlib.sha256(job).digest()
-
-
-def _fitting(jobs: Iterable[PlacedJob]) -> Iterator[list[PlacedJob]]:
-    """The jobs in parts, because a script that takes many large ones would hold Redis up."""
-    part: list[PlacedJob] = []
-    size = 0
-    for job in jobs:
-        size += len(job.value)
-        if part and size > SLICE_BYTES:
-            yield part
-            part, size = [], len(job.value)
-        part.append(job)
-    if part:
-        yield part

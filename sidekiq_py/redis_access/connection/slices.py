@@ -1,11 +1,30 @@
 """Cuts what is too long for one command, script or round trip."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 S = TypeVar("S", bound=Sequence[Any])
+T = TypeVar("T")
+
+# A script blocks Redis while it runs, so large payloads are split over several calls.
+SLICE_BYTES = 4 * 1024 * 1024
 
 
 def slices_of(items: S, most: int) -> Iterator[S]:
     """*items*, in order, in slices of at most *most*."""
     return (items[start : start + most] for start in range(0, len(items), most))  # type: ignore[misc]
+
+
+def slices_by_bytes(items: Iterable[T], bytes_of: Callable[[T], int]) -> Iterator[list[T]]:
+    """*items*, in order, in slices of at most `SLICE_BYTES`; a larger item is alone in its slice."""
+    part: list[T] = []
+    total = 0
+    for item in items:
+        size = bytes_of(item)
+        if part and total + size > SLICE_BYTES:
+            yield part
+            part, total = [], 0
+        part.append(item)
+        total += size
+    if part:
+        yield part

@@ -5,7 +5,7 @@ The caller reads the due members, computes what each job becomes, and `move` rep
 number of pollers may do so at once, including Ruby's: if a member is gone, nothing is written for it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -14,7 +14,7 @@ from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import pcall_error, raise_first
 from sidekiq_py.redis_access.connection.scripts import Script
-from sidekiq_py.redis_access.connection.slices import slices_of
+from sidekiq_py.redis_access.connection.slices import SLICE_BYTES, slices_by_bytes, slices_of
 from sidekiq_py.redis_access.job_path import settle_script
 from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits, add_to_dead, trim_dead
 from sidekiq_py.wire import keys
@@ -28,8 +28,6 @@ LEAVE_POLLER = Script("leave_poller")
 # In the order in which a poller reads them.
 WAITING_SETS = (keys.RETRY, keys.SCHEDULE)
 SLICE_JOBS = 100
-# A script blocks Redis while it runs, so large payloads are split over several calls.
-SLICE_BYTES = 4 * 1024 * 1024
 
 # A lease that lasts this many times longer than it is taken for is not one of ours.
 _FAR_OFF = 20
@@ -121,8 +119,9 @@ def move(pool: Pool, set_key: str, moves: Sequence[Move], *, now: float, limits:
             that concerns only one member is its `Moved.refusal`.
     """
     results: list[Moved] = []
-    for part in _parts([step for step in moves if not step.effects]):
-        results += _move_part(pool, set_key, part, now, limits)
+    for some in slices_of([step for step in moves if not step.effects], SLICE_JOBS):
+        for part in slices_by_bytes(some, lambda step: len(step.member) + len(step.data)):
+            results += _move_part(pool, set_key, part, now, limits)
     return results + [_take_out(pool, set_key, step, now, limits) for step in moves if step.effects]
 
 
@@ -200,19 +199,6 @@ def _count(reply: int | RedisReplyError) -> int:
     if reply.is_about_server:
         raise reply
     return 1
-
-
-def _parts(moves: Sequence[Move]) -> Iterator[list[Move]]:
-    part: list[Move] = []
-    size = 0
-    for step in moves:
-        size += len(step.member) + len(step.data)
-        if part and (size > SLICE_BYTES or len(part) == SLICE_JOBS):
-            yield part
-            part, size = [], len(step.member) + len(step.data)
-        part.append(step)
-    if part:
-        yield part
 
 
 def _script_parts(set_key: str, moves: Sequence[Move], now: float, limits: DeadLimits) -> tuple[list[str], list[Any]]:

@@ -19,9 +19,9 @@ from sidekiq_py.redis_access.connection.link import Command
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import readable, well_typed
 from sidekiq_py.redis_access.connection.scripts import Script
+from sidekiq_py.redis_access.connection.slices import SLICE_BYTES
 from sidekiq_py.redis_access.connection.transaction import transact
 from sidekiq_py.redis_access.job_path import settle_script
-from sidekiq_py.redis_access.job_path.promote import SLICE_BYTES
 from sidekiq_py.redis_access.job_path.settle_script import Effect
 from sidekiq_py.wire import keys
 

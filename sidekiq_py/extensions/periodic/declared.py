@@ -21,7 +21,7 @@ from sidekiq_py.extensions.periodic.layout import CronEntry, OwnState, json_text
 from sidekiq_py.extensions.periodic.ticks import upcoming
 from sidekiq_py.jobs.declaration import checked_options
 from sidekiq_py.jobs.signatures import misfit
-from sidekiq_py.options import closest, complaint_about_queue
+from sidekiq_py.options import checked_value, closest
 from sidekiq_py.registry import definition_of, registry
 from sidekiq_py.wire.json_dialect import check_args
 from sidekiq_py.wire.json_writer import to_s
@@ -215,8 +215,7 @@ def make(
         status=status,
     )
     if queue is not None:
-        _check_queue(queue, owner)
-        options = {**options, "queue": queue}
+        options = {**options, "queue": checked_value("queue", queue, owner)}
     elif (route := getattr(job, "__sidekiq_queue__", None)) is not None:
         # A Celery task has no options of ours; its app's routes say where it runs.
         options = {**options, "queue": route(args)}
@@ -263,13 +262,6 @@ def _check_values(owner: str, *, overlap: Any, args: Any, namespace: Any, texts:
             raise JobDeclarationError(f"{owner} has {name}={value!r}; give a text")
     if status not in ("enabled", "disabled"):
         raise JobDeclarationError(f"{owner} has status={status!r}; give enabled or disabled")
-
-
-def _check_queue(queue: Any, owner: str) -> None:
-    if not isinstance(queue, str) or not queue:
-        raise JobDeclarationError(f"{owner} has queue={queue!r}; give the queue's name")
-    if (complaint := complaint_about_queue(queue, f"{owner} has queue={queue!r}")) is not None:
-        raise JobDeclarationError(complaint)
 
 
 def _message(klass: str, args: Sequence[Any], options: dict[str, Any], owner: str) -> str:

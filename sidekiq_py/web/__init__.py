@@ -15,6 +15,7 @@ from sidekiq_py.redaction import Redaction
 try:
     from sidekiq_py.web.access import Account, Role, User
     from sidekiq_py.web.application import asgi_app
+    from sidekiq_py.web.background import BackgroundValue
     from sidekiq_py.web.gateway import wsgi_app
     from sidekiq_py.web.passwords import hash_password
     from sidekiq_py.web.site import JobLink, Page, PageAction
@@ -26,6 +27,7 @@ except ModuleNotFoundError as error:
 
 __all__ = [
     "Account",
+    "BackgroundValue",
     "JobLink",
     "Page",
     "PageAction",

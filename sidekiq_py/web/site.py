@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Lock
 from typing import Any, Literal, TypeVar
 
 from anyio import CapacityLimiter, to_thread
@@ -24,6 +24,7 @@ from sidekiq_py.errors import ConfigError, RedisConnectionError, RedisError, Red
 from sidekiq_py.redaction import Redaction, current
 from sidekiq_py.web import text
 from sidekiq_py.web.access import Access
+from sidekiq_py.web.background import BackgroundValue
 from sidekiq_py.web.throttle import Throttle
 
 T = TypeVar("T")
@@ -38,7 +39,7 @@ _MOST_QUEUES = 500
 _MOST_SEEN = 20
 _MOST_THREADS = 20
 _KEPT_SECONDS = 10.0
-_EXAMINED_FOR_SECONDS = 60.0
+_EXAMINED_SECONDS = 60.0
 # Of each, two digests.
 _MOST_KNOWN = 50_000
 _PATH = re.compile(r"(/[A-Za-z0-9_-]+)+")
@@ -238,37 +239,19 @@ def _keep(kept: OrderedDict[str, T], key: str, value: T, most: int) -> None:
         kept.popitem(last=False)
 
 
-class Examiner:
-    """Runs the doctor in the background, at most once a minute, and only while someone views the page."""
+Examined = tuple[Report | None, str]
+"""The doctor's last report, None if there is none yet; and why the last examination failed, or an empty text."""
 
-    def __init__(self, pool: Any) -> None:
-        self._pool = pool
-        self._lock = Lock()
-        self._report: Report | None = None
-        self._error: str = ""
-        self._asked_at = -_EXAMINED_FOR_SECONDS
-        self._is_asking = False
 
-    def look(self) -> tuple[Report | None, str]:
-        """The last report, or None if there is none yet; and why the last examination failed, or an empty string."""
-        with self._lock:
-            is_old = monotonic() - self._asked_at >= _EXAMINED_FOR_SECONDS
-            if is_old and not self._is_asking:
-                self._is_asking = True
-                Thread(target=self._ask, name="sidekiq.web/doctor", daemon=True).start()
-            return self._report, self._error
-
-    def _ask(self) -> None:
-        report, error = self._report, ""
-        try:
-            report = examine(pool=self._pool)
-        except SidekiqError as problem:
-            error = str(problem)
-        except Exception as problem:  # noqa: BLE001 - a bug in a check must not break the rest of the page
-            _log.exception("the doctor failed; the Overview shows no findings")
-            error = f"{type(problem).__name__}: {problem}"
-        with self._lock:
-            self._report, self._error, self._asked_at, self._is_asking = report, error, monotonic(), False
+def _examined(pool: Any, before: Examined | None) -> Examined:
+    report = None if before is None else before[0]
+    try:
+        return examine(pool=pool), ""
+    except SidekiqError as problem:
+        return report, str(problem)
+    except Exception as problem:  # noqa: BLE001 - a bug in a check must not break the rest of the page
+        _log.exception("the doctor failed; the Overview shows no findings")
+        return report, f"{type(problem).__name__}: {problem}"
 
 
 @dataclass(slots=True)
@@ -290,7 +273,7 @@ class Server:
     name: str
     pool: Any
     watch: Watch = field(init=False)
-    examiner: Examiner = field(init=False)
+    examiner: BackgroundValue[Examined] = field(init=False)
     is_out_of_reach: bool = field(init=False, default=False)
     # Created at the first request, because a limiter belongs to the event loop in which it is created.
     _threads: CapacityLimiter | None = field(init=False, default=None)
@@ -303,7 +286,7 @@ class Server:
         except ConfigError as error:
             raise ConfigError(f"the server {self.name}: {error}" if self.name else str(error)) from None
         self.watch = Watch(self.pool)
-        self.examiner = Examiner(self.pool)
+        self.examiner = BackgroundValue("sidekiq.web/doctor", partial(_examined, self.pool), _EXAMINED_SECONDS)
 
     async def run(self, work: Callable[[], T]) -> T:
         """Like `run_here`, but in one of this server's threads, so that a server that hangs blocks nothing else."""

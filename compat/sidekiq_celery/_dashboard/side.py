@@ -6,13 +6,14 @@ from typing import Any
 
 from sidekiq_celery import _state
 from sidekiq_celery._config.broker import redis_settings
-from sidekiq_celery._dashboard.workers import WorkerWatch
+from sidekiq_celery._dashboard.workers import WorkersSeen, worker_watch
 from sidekiq_celery.app.base import Celery
 from sidekiq_celery.backends.location import is_same_database
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_py import Client
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.extension import Pool, RedisSettings
+from sidekiq_py.web import BackgroundValue
 
 # Settings of the program's app: where it keeps results, and how to reach its workers.
 _TAKEN_OVER = (
@@ -39,7 +40,7 @@ class Side:
     """
 
     app: Celery
-    workers: WorkerWatch
+    workers: BackgroundValue[WorkersSeen]
 
 
 def side_of(pool: Any) -> Side:
@@ -59,7 +60,7 @@ def side_of(pool: Any) -> Side:
         found = _sides.get(key)
         if found is None:
             app = _app(settings, theirs)
-            found = _sides[key] = Side(app, WorkerWatch(app))
+            found = _sides[key] = Side(app, worker_watch(app))
             while len(_sides) > _MOST_KEPT:
                 _sides.pop(next(iter(_sides)))
         return found

@@ -1,13 +1,12 @@
 """The state that workers report, queried in the background while someone views a page."""
 
 import logging
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from threading import Lock, Thread
 from typing import Any
 
 from sidekiq_celery.app.base import Celery
+from sidekiq_py.web import BackgroundValue
 
 _log = logging.getLogger("sidekiq.web")
 
@@ -107,46 +106,17 @@ class WorkersSeen:
         ]
 
 
-class WorkerWatch:
-    """
-    Queries all workers by remote control, at most every ten seconds, and only while someone views a page.
+def worker_watch(app: Celery) -> BackgroundValue[WorkersSeen]:
+    """The replies of all workers of *app* to remote control, at most ten seconds old."""
 
-    Args:
-        app: The app of the workers.
-    """
-
-    def __init__(self, app: Celery) -> None:
-        self._app = app
-        self._lock = Lock()
-        self._seen: WorkersSeen | None = None
-        self._asked_at = float("-inf")
-        self._is_asking = False
-
-    def look(self) -> WorkersSeen | None:
-        """The last replies; None until the first ones have arrived."""
-        with self._lock:
-            if time.monotonic() - self._asked_at >= _KEPT_SECONDS and not self._is_asking:
-                self._is_asking = True
-                Thread(target=self._ask, name="sidekiq.web/celery", daemon=True).start()
-            return self._seen
-
-    def forget(self) -> None:
-        """Query the workers again at the next look, because something was changed."""
-        with self._lock:
-            self._asked_at = float("-inf")
-
-    def _ask(self) -> None:
-        # Set before the query, so that changes made in the meantime cause another one.
-        asked_at = time.monotonic()
-        with self._lock:
-            self._asked_at = asked_at
+    def ask(_before: WorkersSeen | None) -> WorkersSeen:
         try:
-            seen = WorkersSeen(_ask_all(self._app))
+            return WorkersSeen(_ask_all(app))
         except Exception as error:  # noqa: BLE001 - from kombu, redis-py or our own code; the page shows it
             _log.warning("the workers of Celery could not be asked: %s: %s", type(error).__name__, error)
-            seen = WorkersSeen(trouble=f"{type(error).__name__}: {error}")
-        with self._lock:
-            self._seen, self._is_asking = seen, False
+            return WorkersSeen(trouble=f"{type(error).__name__}: {error}")
+
+    return BackgroundValue("sidekiq.web/celery", ask, _KEPT_SECONDS)
 
 
 def _ask_all(app: Celery) -> dict[str, Worker]:

@@ -34,7 +34,7 @@ def overview(visit: Visit) -> Response:
     seen = watch.look(_PATH, OverviewScope(), is_live=visit.is_live, trends_of=watch.worst_queues(_PATH, _QUEUES_SHOWN))
     rates = watch.rates()
     values = watch.recall(period, partial(_bars, visit, period), is_live=visit.is_live)
-    report, trouble = visit.server.examiner.look()
+    report, trouble = visit.server.examiner.look() or (None, "")
     findings = [] if report is None else list(report.first_findings(*_WORST_FIRST, rest="sidekiq-py doctor --json"))
     findings.sort(key=lambda found: _WORST_FIRST.index(found[1].level))
     first, others = _first_of_each_kind(findings)

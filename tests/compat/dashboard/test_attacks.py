@@ -63,7 +63,7 @@ def test_scripts_in_results_workflows_and_what_workers_say_stay_text(
         {SCRIPT: dict.fromkeys(("rate_limit", "soft_time_limit", "time_limit"), SCRIPT)},
     )
     watch = side_of(None).workers
-    watch._seen, watch._asked_at = WorkersSeen({SCRIPT: worker}), float("inf")
+    watch._value, watch._began_at = WorkersSeen({SCRIPT: worker}), float("inf")
 
     try:
         seen = set()
@@ -76,7 +76,7 @@ def test_scripts_in_results_workflows_and_what_workers_say_stay_text(
             seen.add(path)
             waiting += [link for link in links_of(reply) if link not in seen and link not in waiting][:30]
     finally:
-        watch._seen, watch._asked_at = None, float("-inf")
+        watch._value, watch._began_at = None, float("-inf")
     assert len(seen) > 40
 
 

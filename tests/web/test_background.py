@@ -1,0 +1,37 @@
+"""`BackgroundValue`: what pages show of readings that take long."""
+
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from sidekiq_py.web import BackgroundValue
+from tests.support.no_more_threads import without_more_threads
+from tests.support.waiting import eventually
+
+
+@pytest.fixture
+def numbers() -> Iterator[int]:
+    """What is read: another number each time."""
+    return count(1)
+
+
+def test_a_value_is_read_again_only_once_it_is_old_or_forgotten(numbers: Iterator[int]) -> None:
+    """However many look at the page; after an action, they see what it has changed."""
+    value = BackgroundValue("sidekiq.web/test", lambda before: next(numbers), 3600.0)
+    assert value.look() is None
+    eventually(lambda: value.look() == 1)
+    assert [value.look() for _ in range(3)] == [1, 1, 1]
+
+    value.forget()
+
+    eventually(lambda: value.look() == 2)
+
+
+def test_a_value_that_no_thread_could_read_is_read_at_the_next_look(numbers: Iterator[int]) -> None:
+    """For a moment the system allowed no more threads; the page showed nothing for the rest of the process's life."""
+    value = BackgroundValue("sidekiq.web/test", lambda before: next(numbers), 3600.0)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        without_more_threads(value.look)
+
+    eventually(lambda: value.look() == 1)

@@ -5,18 +5,12 @@ import inspect
 import sys
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from sidekiq_celery.app.autoretry import add_autoretry_behaviour
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import DuplicateTaskNameWarning
 from sidekiq_celery.utils.imports import qualname
-
-if TYPE_CHECKING:
-    from types import FrameType
-
-
-_OWN_PACKAGE = "sidekiq_celery"
 
 
 class Maker(App, Protocol):
@@ -165,8 +159,7 @@ def _warn_once(app: Maker, name: str, existing: str, new: str, consequence: str)
 
 def _level_of_the_program() -> int:
     """The stack level of the first frame outside our package: a task is made by its decorator, or on first use."""
-    frame: FrameType | None = sys._getframe(1)
-    level = 1
-    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _OWN_PACKAGE:
-        frame, level = frame.f_back, level + 1
+    level, frame = 1, sys._getframe(1)
+    while frame.f_globals.get("__name__", "").partition(".")[0] == "sidekiq_celery" and frame.f_back is not None:
+        level, frame = level + 1, frame.f_back
     return level

@@ -182,7 +182,7 @@ def test_a_job_that_ruby_declares_under_the_name_of_one_in_python_is_ruby_s(
     extension = program.extensions.find("periodic")
     assert isinstance(extension, PeriodicJobs)
     layout = layout_of(extension.cron_version or "")
-    loading.save(pool, layout, [make("* * * * *", "PythonOnlyJob", name="moved", by="app:json")])
+    loading.save(pool, layout, [make("* * * * *", "OnlyInPython", name="moved", by="app:json")])
     redis_client.hset(f"sidekiq_py:cron:{hash_of(pool, 'moved').key}", "since", "0")
 
     ruby('periodic(name: "moved", cron: "* * * * *", class: "EchoJob", active_job: true)', active_job=True, **CRON)

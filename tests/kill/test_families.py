@@ -179,7 +179,8 @@ def test_a_hard_limit_that_comes_due_while_all_stop_keeps_nobody_at_work(
     ran past its limit, another one was started: with a queue of such jobs, a stop lasted for as long as chance had it.
     """
     fleet.keep_retries()
-    parent = ready(fleet, 3, concurrency=1, hard_timeout_seconds=2)
+    # Long enough for all three to begin on a busy machine before the first one is over it.
+    parent = ready(fleet, 3, concurrency=1, hard_timeout_seconds=5)
     push_jobs(fleet.client, [job_text(number, "endless", [600]) for number in range(20)])
     eventually(lambda: fleet.ledger.count(STARTED) == 3)
 

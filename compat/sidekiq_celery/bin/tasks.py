@@ -34,8 +34,15 @@ from sidekiq_celery.utils.text import pluralize
 @handle_preload_options
 def call(ctx: click.Context, name: str, **options: Any) -> None:
     """Send a task by name, and print its id."""
-    with reaching_redis():
-        sent = ctx.obj.app.send_task(name, **dictfilter(options))
+    from kombu.exceptions import SerializerNotInstalled
+
+    try:
+        with reaching_redis():
+            sent = ctx.obj.app.send_task(name, **dictfilter(options))
+    except SerializerNotInstalled as error:
+        raise click.BadParameter(
+            f"{error}; check its name, or install its package", param_hint="--serializer"
+        ) from error
     ctx.obj.echo(sent.id)
 
 

@@ -53,6 +53,15 @@ def test_a_task_is_called_by_its_name(call: Call, redis_client: redis.Redis) -> 
     assert done.output.strip().encode() in job
 
 
+def test_a_call_with_an_unknown_serializer_is_refused_in_a_line(call: Call, redis_client: redis.Redis) -> None:
+    """Whoever mistypes the name is told which option to correct; a traceback would hide that. Nothing is sent."""
+    done = call("call", f"{_PROJECT}.add", "-a", "[1, 2]", "--serializer", "jsno")
+
+    assert done.exit_code == 2, done.output
+    assert "Invalid value for --serializer: No encoder installed for jsno; check its name" in done.output
+    assert not redis_client.keys("queue:*")
+
+
 @pytest.mark.parametrize("name", ["call", "result", "inspect", "control"])
 def test_the_help_of_a_command_lists_its_options_alone(call: Call, name: str) -> None:
     """Its arguments stand in the first line, with nothing to say about them."""

@@ -82,9 +82,14 @@ def bridge(
     called under Celery are left to a Celery worker. You can run any number of bridges, and kill them: no message is
     lost, and none is moved twice.
     """
+    from sidekiq_celery.bridge.layout import CeleryLayout
     from sidekiq_celery.bridge.run import MOST_BYTES, Bridge, BridgePlan, is_redis
 
     app = ctx.obj.app
+    try:
+        CeleryLayout.of_options(transport_options)
+    except (TypeError, ValueError) as error:
+        raise click.UsageError(f"--transport-options has a value of the wrong type: {error}", ctx) from error
     of_celery, of_sidekiq = (target, source) if reverse else (source, target)
     if of_sidekiq is not None:
         if not is_redis(of_sidekiq):

@@ -126,6 +126,8 @@ def test_a_way_back_by_the_command_line(
         (("--from", "amqp://host", "--unacked", "9"), "any other broker handles this itself"),
         (("--reverse", "--unacked", "9"), "any other broker handles this itself"),
         (("--transport-options", "[]"), "JSON object"),
+        (("--transport-options", '{"priority_steps": 10}'), "--transport-options has a value of the wrong type: 'int'"),
+        (("--transport-options", '{"visibility_timeout": "1h"}'), "a value of the wrong type: could not convert"),
     ],
 )
 def test_what_makes_no_sense_is_refused(arguments: tuple[str, ...], said: str, call: Any) -> None:

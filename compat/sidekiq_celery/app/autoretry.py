@@ -7,7 +7,7 @@ from typing import Any
 
 from sidekiq_celery.exceptions import Ignore, Retry
 from sidekiq_celery.utils.time import get_exponential_backoff_interval
-from sidekiq_py.errors import JobFailed
+from sidekiq_py.errors import JobFailed, Stopped
 
 __all__ = ("add_autoretry_behaviour", "get_exponential_backoff_interval")
 
@@ -21,8 +21,8 @@ class _Policy:
 
         self.task = task
         self.errors = tuple(wanted("autoretry_for", ()))
-        # `JobFailed` says that another try would fail as well, whichever errors `autoretry_for` covers.
-        self.exempt = (JobFailed, *wanted("dont_autoretry_for", ()))
+        # Neither calls for another try, whichever errors `autoretry_for` covers.
+        self.exempt = (JobFailed, Stopped, *wanted("dont_autoretry_for", ()))
         self.retry_kwargs = wanted("retry_kwargs", {})
         self.backoff = float(wanted("retry_backoff", False))
         self.backoff_max = int(wanted("retry_backoff_max", 600))

@@ -18,7 +18,7 @@ from sidekiq_celery.app.task import Context
 from sidekiq_celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded, TimeLimitExceeded, WorkerLostError
 from sidekiq_celery.worker.request import Request
 
-from sidekiq_py.errors import JobFailed
+from sidekiq_py.errors import JobFailed, Stopped
 from sidekiq_py.running_job import current_job
 from tests.compat.tasks.worker import TaskWorker
 from tests.support.in_flight import jobs_in_flight
@@ -334,16 +334,17 @@ def test_a_task_is_tried_until_no_try_is_left(app: Celery, worker: TaskWorker, r
     assert json.loads(member)["celery"]["retries"] == 2
 
 
+@pytest.mark.parametrize("error", [JobFailed, Stopped])
 @pytest.mark.parametrize("is_async", [False, True])
-def test_a_task_whose_input_is_bad_is_not_tried_again_by_itself(
-    app: Celery, worker: TaskWorker, redis_client: redis.Redis, is_async: bool
+def test_a_task_whose_input_is_bad_or_that_was_asked_to_stop_is_not_tried_again_by_itself(
+    app: Celery, worker: TaskWorker, redis_client: redis.Redis, is_async: bool, error: type[Exception]
 ) -> None:
-    """`JobFailed` says so, though `autoretry_for=(Exception,)`, which many projects have, covers it."""
+    """`JobFailed` and `Stopped` say so, though `autoretry_for=(Exception,)`, which many projects have, covers them."""
     seen: list[int] = []
 
     def reject(self: Any) -> None:
         seen.append(self.request.retries)
-        raise JobFailed("row 3 has no e-mail")
+        raise error("row 3 has no e-mail")
 
     async def areject(self: Any) -> None:
         reject(self)

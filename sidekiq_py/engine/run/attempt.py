@@ -303,6 +303,7 @@ class AttemptEnd:
         if isinstance(error, Interrupted):
             self._interrupted(unit, payload, definition, seconds)
         elif isinstance(error, Stopped) and (definition is None or definition.decide_outcome is None):
+            # A job that decides its own outcome, as a Celery task does, has a result to write for whoever waits for it.
             is_handled = self._around.extensions.handles(payload)
             self._succeed(
                 unit, payload, definition, Outcome("done", payload), now_seconds(), seconds, is_handled=is_handled

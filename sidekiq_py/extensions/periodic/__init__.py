@@ -171,7 +171,7 @@ class PeriodicJobs(Extension):
 def _has_declared(config: Config) -> bool:
     """True if jobs are declared in code (`sidekiq.periodic`) or in a schedule file."""
     declared = sys.modules.get(f"{__name__}.declared")
-    if declared is not None and list(declared.declarations):
+    if declared is not None and declared.declarations:
         return True
     named = named_file(config.extra) is not None
     return named or any(Path(place).is_file() for place in usual_places(config.extra))

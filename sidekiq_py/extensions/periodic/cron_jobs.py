@@ -340,7 +340,7 @@ class CronJobs:
         Raises:
             ConfigError: An argument is invalid, or a program declares a job with this name.
         """
-        new = make(cron, job, **given)
+        new = make(cron, job, **given).routed()
         name, namespace = new.entry.name, new.entry.namespace
         old = self.find(name, namespace)
         if old is not None and old.declared_by:

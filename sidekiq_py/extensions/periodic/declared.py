@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from itertools import islice, pairwise
 from math import inf, isfinite
 from typing import Any, Literal, TypedDict, TypeVar, Unpack, get_args, overload
@@ -23,7 +24,7 @@ from sidekiq_py.jobs.declaration import checked_options
 from sidekiq_py.jobs.signatures import misfit
 from sidekiq_py.options import checked_value, closest
 from sidekiq_py.registry import definition_of, registry
-from sidekiq_py.wire.json_dialect import check_args
+from sidekiq_py.wire.json_dialect import check_args, loads
 from sidekiq_py.wire.json_writer import to_s
 from sidekiq_py.wire.payload import DEFAULT_OPTIONS
 
@@ -44,15 +45,24 @@ class Declaration:
     Args:
         entry: The part that is stored for the gem.
         own: The part that only Python keeps.
+        route: Finds the queue of a Celery task that is declared without one.
     """
 
     entry: CronEntry
     own: OwnState
+    route: Callable[[], str] | None = None
 
     @property
     def cron(self) -> CronText:
         """Its parsed cron text."""
         return parse(self.entry.cron)
+
+    def routed(self) -> "Declaration":
+        """It with the queue that its route finds. Not before a worker needs it: an app keeps the routes it then has."""
+        if self.route is None:
+            return self
+        message = {**loads(self.entry.message.encode()), "queue": self.route()}
+        return replace(self, entry=replace(self.entry, message=json_text(message)), route=None)
 
 
 class Declarations:
@@ -62,7 +72,7 @@ class Declarations:
         self._all: dict[tuple[str, str], Declaration] = {}
 
     def __iter__(self) -> Iterator[Declaration]:
-        return iter(list(self._all.values()))
+        return iter([declaration.routed() for declaration in self._all.values()])
 
     def __len__(self) -> int:
         return len(self._all)
@@ -216,9 +226,6 @@ def make(
     )
     if queue is not None:
         options = {**options, "queue": checked_value("queue", queue, owner)}
-    elif (route := getattr(job, "__sidekiq_queue__", None)) is not None:
-        # A Celery task has no options of ours; its app's routes say where it runs.
-        options = {**options, "queue": route(args)}
     if retry is not None:
         options = {**options, "retry": retry}
     message = _message(klass, args, options, owner)
@@ -244,7 +251,9 @@ def make(
         once_on_dst=bool(once_on_dst),
         is_ours=True,
     )
-    declaration = Declaration(entry, own)
+    # A Celery task has no options of ours; its app's routes say where it runs.
+    route = getattr(job, "__sidekiq_queue__", None) if queue is None else None
+    declaration = Declaration(entry, own, route and partial(route, args))
     _check_jitter(declaration, owner)
     return declaration
 

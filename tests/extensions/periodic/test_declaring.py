@@ -164,16 +164,20 @@ def test_a_celery_task_goes_where_its_app_routes_it(start: Start, redis_url: str
     assert queues == {"proj.report": "reports", "proj.clean": "celery", "elsewhere": "low"}
 
 
-def test_the_app_s_routes_are_not_asked_if_the_declaration_names_a_queue() -> None:
-    """They may not be set yet: an app keeps the routes of the first question, for all its tasks."""
-    celery = Celery("proj", set_as_current=False, fixups=[])
+def test_the_app_s_routes_may_be_set_after_the_declaration(start: Start, redis_url: str) -> None:
+    """An app keeps the routes that it has when they are first asked for, so a declaration does not ask."""
+    celery = Celery("proj", broker=redis_url, set_as_current=False, fixups=[])
 
     @celery.task(name="proj.clean")
     def clean() -> None: ...
 
-    sidekiq.periodic("0 9 * * *", clean, queue="low")
+    sidekiq.periodic("0 9 * * *", clean)
     celery.conf.task_routes = {"proj.clean": {"queue": "cleaning"}}
+    CronJobs().add("0 9 * * *", clean, name="by hand")
+    start()
+    celery.close()
 
+    assert {job.queue for job in CronJobs()} == {"cleaning"}
     assert clean.__sidekiq_queue__([]) == "cleaning"
 
 

@@ -20,6 +20,8 @@ DEFAULT_ATTEMPTS = 5
 DEFAULT_JITTER = 0.15  # Rails' `load_defaults` since 6.1
 
 _POLYNOMIAL = ("polynomially_longer", "exponentially_longer")  # the second is the name before 7.1
+# These say themselves how the job ends.
+_NO_ACCIDENTS = (JobFailed, Stopped)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +153,8 @@ def decide(rules: Iterable[Rule], error: Exception, job: dict[str, Any]) -> Deci
     Args:
         job: The job object of this run. A retry rule counts in its `exception_executions`.
     """
-    # Rules for all errors, which base classes have, are not meant for what is no accident.
-    found = None if isinstance(error, (JobFailed, Stopped)) else find_rule(rules, error)
+    # Rules for all errors, which base classes have, are not meant for these.
+    found = None if isinstance(error, _NO_ACCIDENTS) else find_rule(rules, error)
     if found is None:
         return None
     rule, cause = found
@@ -192,6 +194,11 @@ def _classes(errors: tuple[Any, ...]) -> tuple[type[Exception], ...]:
         if not (isinstance(error, type) and issubclass(error, Exception)):
             raise JobDeclarationError(
                 f"{error!r} is not an error class; retry_on and discard_on take subclasses of Exception"
+            )
+        if issubclass(error, _NO_ACCIDENTS):
+            raise JobDeclarationError(
+                f"{error.__name__} ends a job without a retry, whatever its rules say; leave it out of retry_on and "
+                "discard_on"
             )
     return errors
 

@@ -448,6 +448,8 @@ def test_attempts_may_be_unlimited():
         (FlakyError, (), "give the options of each error class"),
         (None, (KeyboardInterrupt,), "not an error class"),
         (None, "FlakyError", "'FlakyError' is not an error class"),
+        ({sidekiq.JobFailed: {}}, (), "JobFailed ends a job without a retry, whatever its rules say; leave it out"),
+        (None, (KeyError, Stopped), "Stopped ends a job without a retry"),
     ],
 )
 def test_an_unusable_rule_is_refused_at_the_declaration(retry_on, discard_on, message):

@@ -144,7 +144,12 @@ class SignalInbox:
         self._is_beside_jobs = beside_jobs
 
         def handle(number: int, frame: FrameType | None) -> None:
-            others = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
+            try:
+                others = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
+            except (OSError, ValueError):
+                # A job has closed our pipe. `next` finds the name when its wait is over.
+                self._take(self._read_by_number[number])
+                return
             if others != self._write_fd:
                 # asyncio runs in the main thread, and has the numbers written to its own file descriptor.
                 self._take(self._read_by_number[number])

@@ -134,3 +134,26 @@ def test_a_signal_is_heard_though_a_job_has_closed_the_descriptor_for_the_number
     )
 
     assert ran.stdout == "['TERM', 'TSTP', None]\n"
+
+
+LEFT_ANOTHER_FILE_IN_ITS_PLACE = """
+import os, signal
+from sidekiq_py.engine.signals import SignalInbox
+
+inbox = SignalInbox()
+inbox.watch()
+file = os.open(os.devnull, os.O_RDWR)
+os.dup2(file, inbox._write_fd)
+for name in ("TERM", "TSTP"):
+    os.kill(os.getpid(), signal.Signals["SIG" + name])
+print([inbox.next(0), inbox.next(0), inbox.next(0)])
+"""
+
+
+def test_a_signal_is_heard_though_a_job_has_closed_a_descriptor_that_was_not_its_own() -> None:
+    """A file or connection that is closed twice takes the worker's own pipe along; the next file gets its number."""
+    ran = subprocess.run(
+        [sys.executable, "-c", LEFT_ANOTHER_FILE_IN_ITS_PLACE], capture_output=True, text=True, check=True, timeout=20
+    )
+
+    assert ran.stdout == "['TERM', 'TSTP', None]\n"

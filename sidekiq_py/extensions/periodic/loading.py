@@ -202,7 +202,7 @@ def restore(pool: Pool, namespaces: Iterable[str] = (DEFAULT_NAMESPACE,)) -> Non
     """
     # Read first: a job that is added meanwhile is not gone.
     declared = sorted(store.declared_keys(pool))
-    known = {job.key for job in store.read_all(pool, namespaces=namespaces)}
+    known = {key for key, _ in store.listed(pool, namespaces=namespaces)}
     gone = [key for key in declared if known.isdisjoint((key, store.other_key(key)))]
     for key, own in store.own_states(pool, gone).items():
         effect = store.restore_effect(key, own, now=store.redis_now(pool)) if own.by else None

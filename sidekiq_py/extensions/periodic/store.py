@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from sidekiq_py.errors import RedisReplyError
@@ -213,11 +214,17 @@ def _stored(key: str, layout: Layout, hashed: Any, own: Any) -> StoredJob:
     if _is_taken_over(entry, state):
         state = replace(state, is_ours=False)
     try:
-        cron = parse(entry.cron)
-        problem = None if previous_time(cron, 2_000_000_000.0) is not None else f"{entry.cron!r} is never due"
-        return StoredJob(key, layout, entry, state, cron, problem)
+        return StoredJob(key, layout, entry, state, *_timetable(entry.cron))
     except CronTextError as error:
         return StoredJob(key, layout, entry, state, problem=str(error))
+
+
+# Looking for a tick took two thirds of the time of reading 5,000 jobs, which happens every five seconds.
+@lru_cache(maxsize=4096)
+def _timetable(text: str) -> tuple[CronText, str | None]:
+    """The parsed text, and what is wrong with it if it can be read."""
+    cron = parse(text)
+    return cron, None if previous_time(cron, 2_000_000_000.0) is not None else f"{text!r} is never due"
 
 
 def _is_taken_over(entry: CronEntry, own: OwnState) -> bool:

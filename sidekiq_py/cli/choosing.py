@@ -196,7 +196,7 @@ def print_result(
         for jid in missing:
             click.echo(f"No job here has the id {jid}.", err=True)
         if result.refused:
-            click.echo(f"{result.refused:,} could not be changed and were left in place:", err=True)
+            click.echo(f"{counted(result.refused, 'job was', 'jobs were')} left in place:", err=True)
             for error in errors:
                 jid = shortened(str(error["jid"] or "no jid"), 200)
                 click.echo(f"  {jid}: {shortened(str(error['error']), 200)}", err=True)

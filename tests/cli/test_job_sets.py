@@ -270,7 +270,7 @@ def test_what_cannot_be_pushed_stays_and_fails_the_command(run, put, redis_clien
 
     assert result.exit_code == 1
     assert "1 job enqueued." in result.output
-    assert "1 could not be changed and were left in place:" in result.output
+    assert "1 job was left in place:" in result.output
     assert redis_client.zrange("dead", 0, -1) == [b"not json"]
 
 

@@ -1,4 +1,4 @@
-"""A failover that sentinels make: a worker goes to the new primary by itself."""
+"""A failover, by sentinels or by hand: jobs and workers go to the new primary."""
 
 import time
 from collections.abc import Callable
@@ -50,3 +50,31 @@ def test_a_worker_follows_a_failover(
         report(f"{books}; all had run {took:.1f} s after the failover")
         assert worker.is_running
         assert (books.once, books.lost, books.doubled) == (200, (), ())
+
+
+def test_jobs_move_to_another_server_by_replication(
+    primary: RedisServer, replica: RedisServer, tmp_path: Path, report: Callable[[object], None]
+) -> None:
+    """As in docs/operating.md, here with a worker that was killed: the jobs that it had in flight come along."""
+    with ExitStack() as exits:
+        before, after = primary.client(), replica.client()
+        exits.callback(before.close)
+        exits.callback(after.close)
+        fleet = Fleet(primary.url, before, Ledger(tmp_path / "ledger"), exits)
+        worker = fleet.start()
+        push_jobs(before, [job_text(number, args=[0.02]) for number in range(200)])
+        eventually(lambda: fleet.ledger.count(STARTED) > 20)
+        in_flight = fleet.kill(worker)
+        assert in_flight
+        before.wait(1, 5000)
+
+        after.replicaof("NO", "ONE")
+        primary.stop()
+        fleet.client, fleet.redis_url = after, replica.url
+        fleet.start()
+
+        fleet.wait_until_done()
+        books = fleet.books(200)
+        report(books)
+        assert (books.waiting, books.lost, books.doubled) == (0, (), ())
+        assert books.again <= in_flight

@@ -76,7 +76,7 @@ def get_log_policy(task: Any, einfo: ExceptionInfo, exc: Any) -> LogPolicy:
 def log_received(task: Any, request: Any) -> None:
     """Log that a worker is about to run the task."""
     if incoming.isEnabledFor(logging.INFO):
-        data = {**_whose(task, request), **_called_with(task, request)}
+        data = {**_whose(task, request), **_called_with(task, request), "eta": request.get("eta")}
         incoming.info(LOG_RECEIVED, data, extra={"data": data})
 
 
@@ -138,7 +138,7 @@ def _whose(task: Any, request: Any) -> dict[str, Any]:
 
 
 def _called_with(task: Any, request: Any) -> dict[str, str]:
-    args, kwargs = printed_call(task.name, request, request.args, request.kwargs)
+    args, kwargs = printed_call(task.name, request, tuple(request.args or ()), request.kwargs)
     return {"args": args, "kwargs": kwargs}
 
 

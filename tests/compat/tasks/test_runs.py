@@ -915,6 +915,25 @@ def test_an_unregistered_task_fails_for_its_callers_although_they_ignore_results
     eventually(lambda: state_of(redis_client, result.id) == "FAILURE")
 
 
+def test_lines_of_one_s_own_show_a_call_as_celery_s_do(
+    app: Celery, worker: TaskWorker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A text may name the arguments, a tuple as in Celery, and when a task is due. A missing value costs the line."""
+    monkeypatch.setattr(trace, "LOG_RECEIVED", "%(name)s%(args)s %(kwargs)s for %(eta)s")
+    monkeypatch.setattr(trace, "LOG_SUCCESS", "%(name)s%(args)s %(kwargs)s done")
+
+    @app.task(name="proj.due")
+    def task(x: int, y: int) -> int:
+        return x + y
+
+    with caplog.at_level(logging.INFO, logger="celery"):
+        worker.start()
+        task.apply_async((1,), {"y": 2}, eta="2020-01-01T00:00:00+00:00").get(timeout=10)
+
+    assert "proj.due(1,) {'y': 2} for 2020-01-01T00:00:00+00:00" in caplog.messages
+    assert "proj.due(1,) {'y': 2} done" in caplog.messages
+
+
 def test_who_listens_to_receipts_is_given_celery_s_request(app: Celery, worker: TaskWorker) -> None:
     """With the attributes that monitors read, before the task has started."""
     seen: list[Any] = []

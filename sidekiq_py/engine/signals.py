@@ -168,7 +168,7 @@ class SignalInbox:
                 self._take(self._read_by_number[number])
             self._wake()
 
-        for name in (*NAMES, *more, *self._functions):
+        for name in dict.fromkeys((*NAMES, *more, *self._functions)):
             number = getattr(signal, f"SIG{name}")
             self._read_by_number[number] = self._meanings.get(name, name)
             _watched[number] = (handle, signal.signal(number, handle))

@@ -75,7 +75,9 @@ def run_here(worker: Any, config: Config) -> int:
     program_hooks.on("exit")(worker.on_stopped)
     probes = None if worker.probe_port is None else answer_probes(worker.probe_port)
     launcher = make_launcher(worker, config)
-    _watch_quit(worker, launcher)
+    on_quit = _watch_quit(worker, launcher)
+    if _term_is_quit():
+        launcher.signals.call_at("TERM", on_quit)
     if probes is not None:
         probes.launcher = launcher
     start_remote_control = remote_control_host.beside(worker, launcher)
@@ -140,6 +142,7 @@ def run_prefork(worker: Any, config: Config) -> int:
         on_ready=worker.on_ready,
         on_signal=_first_stop(worker.on_shutting_down),
         more_signals=("QUIT",),
+        meanings={"TERM": "QUIT"} if _term_is_quit() else None,
         sidecar=remote_control_host.role(worker, lambda: supervisor),
         second_sidecar=None if worker.beat is None else _beat_role(worker),
         scaling=scaling_policy(worker),
@@ -221,10 +224,10 @@ def _first_stop(report: Callable[[str], None]) -> Callable[[str], None]:
     return on_signal
 
 
-def _watch_quit(worker: Any, launcher: Launcher) -> None:
+def _watch_quit(worker: Any, launcher: Launcher) -> Callable[[], None]:
     """
     Let `worker.stop` stop *launcher*, and QUIT coldly, after `worker_soft_shutdown_timeout`, in which running tasks may
-    still finish.
+    still finish. Returns what QUIT does.
     """
     soft_seconds = float(worker.app.conf.worker_soft_shutdown_timeout or 0.0)
     is_stopping = threading.Event()
@@ -258,6 +261,12 @@ def _watch_quit(worker: Any, launcher: Launcher) -> None:
     program_hooks.on("shutdown")(at_shutdown)
     launcher.signals.call_at("QUIT", on_quit)
     worker.be_stopped_by(stop_by)
+    return on_quit
+
+
+def _term_is_quit() -> bool:
+    """Whether TERM stops this worker coldly, as it does Celery's. Source: Celery 5.7.0, `celery.apps.worker`."""
+    return os.environ.get("REMAP_SIGTERM") == "SIGQUIT"
 
 
 def _count_tasks(launcher: Launcher, most: int, ask_to_be_replaced: Callable[[], None]) -> None:

@@ -25,7 +25,7 @@ child does, the parent goes on.
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
 
@@ -76,6 +76,7 @@ class Supervisor:
         on_ready: Called in the parent once, when all children are ready.
         on_signal: Called with the name of each signal to the parent, such as `TERM`, after the children have been told.
         more_signals: Names of signals to watch in addition to those of any worker: `HUP`, `QUIT`.
+        meanings: Signals to the parent to treat as other signals.
         sidecar: What the sidecar does; None means there is no sidecar.
         second_sidecar: What another one does. The children do not answer it.
         scaling: Changes the number of children by load.
@@ -92,13 +93,14 @@ class Supervisor:
         on_ready: Callable[[], None] = lambda: None,
         on_signal: Callable[[str], None] = lambda name: None,
         more_signals: Sequence[str] = ("HUP",),
+        meanings: Mapping[str, str] | None = None,
         sidecar: Role | None = None,
         second_sidecar: Role | None = None,
         scaling: ScalingPolicy | None = None,
     ) -> None:
         self._phase = _Phase.WORKING
         self._exit_code = 0
-        self._signals = SignalInbox(USR1_DUMPS if config.usr1_dumps_threads else None)
+        self._signals = SignalInbox({**(USR1_DUMPS if config.usr1_dumps_threads else {}), **(meanings or {})})
         self._more_signals = more_signals
         self._on_signal = on_signal
         self._on_ready: Callable[[], None] | None = on_ready

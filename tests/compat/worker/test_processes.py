@@ -138,6 +138,21 @@ def test_a_quit_puts_a_task_back(pool: str, start: StartWorker, redis_client: re
     assert redis_client.llen("queue:celery") == 1
 
 
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_a_term_is_a_quit_if_the_environment_says_so(
+    pool: str, start: StartWorker, redis_client: redis.Redis, project: ModuleType
+) -> None:
+    """Platforms that send TERM and soon KILL set `REMAP_SIGTERM`, as for Celery. A warm stop would be cut off."""
+    worker = start("-c", "1", "-P", pool, REMAP_SIGTERM="SIGQUIT")
+    project.sleep_long.delay()
+    eventually(lambda: noted(redis_client, "slow"), within_seconds=_SECONDS)
+
+    worker.send_signal(signal.SIGTERM)
+
+    assert worker.wait(_SECONDS) == 0
+    assert redis_client.llen("queue:celery") == 1
+
+
 def test_a_second_term_does_not_wait(start: StartWorker, redis_client: redis.Redis, project: ModuleType) -> None:
     """Sent until it is heeded: two within a moment are one."""
     worker = start("-c", "1")

@@ -5,6 +5,8 @@ from itertools import count
 
 import pytest
 
+pytest.importorskip("starlette")
+
 from sidekiq_py.web import BackgroundValue
 from tests.support.no_more_threads import without_more_threads
 from tests.support.waiting import eventually

@@ -180,7 +180,7 @@ def test_a_hard_limit_that_comes_due_while_all_stop_keeps_nobody_at_work(
     """
     fleet.keep_retries()
     # Long enough for all three to begin on a busy machine before the first one is over it.
-    parent = ready(fleet, 3, concurrency=1, hard_timeout_seconds=5)
+    parent = ready(fleet, 3, concurrency=1, hard_timeout_seconds=12)
     push_jobs(fleet.client, [job_text(number, "endless", [600]) for number in range(20)])
     eventually(lambda: fleet.ledger.count(STARTED) == 3)
 

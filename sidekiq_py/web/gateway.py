@@ -5,7 +5,7 @@ It runs no event loop, because the host program's code would notice: Django refu
 nothing here may await anything that needs an event loop.
 """
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -79,31 +79,42 @@ def wsgi_app(**settings: Any) -> Callable[[dict[str, Any], Callable[..., Any]], 
 
 
 def _scope(environ: dict[str, Any]) -> Scope:
-    headers = [
-        (name.removeprefix("HTTP_").replace("_", "-").lower().encode("latin-1"), value.encode("latin-1"))
-        for name, value in environ.items()
-        if name.startswith("HTTP_") and isinstance(value, str)
-    ]
-    for name in ("CONTENT_TYPE", "CONTENT_LENGTH"):
-        if environ.get(name):
-            headers.append((name.replace("_", "-").lower().encode(), environ[name].encode("latin-1")))
     # WSGI strings hold the raw bytes as Latin-1.
     path = environ.get("PATH_INFO", "").encode("latin-1").decode(errors="replace")
     base = environ.get("SCRIPT_NAME", "").encode("latin-1").decode(errors="replace")
+    scheme = environ.get("wsgi.url_scheme", "http")
+    return scope_of(environ, environ, environ["REQUEST_METHOD"], scheme, base + path, base)
+
+
+def scope_of(environ: Mapping[str, Any], request: Any, method: str, scheme: str, path: str, base: str) -> Scope:
+    """
+    The scope of a request, for an ASGI application.
+
+    Args:
+        environ: Has the headers and addresses by their names in WSGI.
+        request: For *authorize*.
+        base: The beginning of *path* under which the application is mounted.
+    """
+    headers = [
+        (name.removeprefix("HTTP_").replace("_", "-").lower().encode("latin-1"), value.encode("latin-1", "replace"))
+        for name, value in environ.items()
+        if (name.startswith("HTTP_") or (name in ("CONTENT_TYPE", "CONTENT_LENGTH") and value))
+        and isinstance(value, str)
+    ]
     client = environ.get("REMOTE_ADDR")
     port = environ.get("SERVER_PORT", "")
     return {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.3"},
         "http_version": "1.1",
-        "method": environ["REQUEST_METHOD"],
-        "scheme": environ.get("wsgi.url_scheme", "http"),
-        "path": base + path,
-        "raw_path": quote(base + path).encode(),
+        "method": method,
+        "scheme": scheme,
+        "path": path,
+        "raw_path": quote(path).encode(),
         "root_path": base,
         "query_string": environ.get("QUERY_STRING", "").encode("latin-1"),
         "headers": headers,
         "client": (client, 0) if client else None,
         "server": (environ.get("SERVER_NAME", ""), int(port) if port.isdigit() else None),
-        "sidekiq_py.request": environ,
+        "sidekiq_py.request": request,
     }

@@ -2,7 +2,6 @@
 
 from functools import cache
 from typing import Any
-from urllib.parse import quote
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
@@ -11,7 +10,7 @@ from django.views.decorators.csrf import csrf_exempt
 
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.web import User, asgi_app
-from sidekiq_py.web.gateway import answer
+from sidekiq_py.web.gateway import answer, scope_of
 
 _WAYS_IN = ("accounts", "tokens", "authorize")
 
@@ -23,7 +22,8 @@ def dashboard(request: HttpRequest, path: str) -> HttpResponse:
     base = request.path[: len(request.path) - len(path)].rstrip("/")
     if base and path == "" and not request.path.endswith("/"):
         path = "/"
-    replied = answer(_application(), _scope(request, base), request.body)
+    scope = scope_of(request.META, request, request.method, request.scheme, request.path, base)
+    replied = answer(_application(), scope, request.body)
     response = HttpResponse(b"" if request.method == "HEAD" else replied.body, status=replied.status)
     del response["Content-Type"]
     for name, value in replied.headers:
@@ -53,25 +53,3 @@ def _superusers(request: HttpRequest) -> User | None:
     if user is None or not user.is_active or not user.is_superuser:
         return None
     return User(user.get_username(), "operator", may_edit=True)
-
-
-def _scope(request: HttpRequest, base: str) -> dict[str, Any]:
-    headers = [
-        (name.lower().encode("latin-1"), value.encode("latin-1", "replace")) for name, value in request.headers.items()
-    ]
-    client = request.META.get("REMOTE_ADDR")
-    return {
-        "type": "http",
-        "asgi": {"version": "3.0", "spec_version": "2.3"},
-        "http_version": "1.1",
-        "method": request.method,
-        "scheme": request.scheme,
-        "path": request.path,
-        "raw_path": quote(request.path).encode(),
-        "root_path": base,
-        "query_string": request.META.get("QUERY_STRING", "").encode("latin-1"),
-        "headers": headers,
-        "client": (client, 0) if client else None,
-        "server": (request.META.get("SERVER_NAME", ""), None),
-        "sidekiq_py.request": request,
-    }

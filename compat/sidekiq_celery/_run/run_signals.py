@@ -15,41 +15,22 @@ def send_failure(run: RunDetails, error: BaseException, einfo: ExceptionInfo, tr
         traceback: A traceback; or its text, as in Celery, if the error was not raised by the task itself.
     """
     if signals.task_failure.receivers and not run.is_unknown:
-        signals.task_failure.send(
-            sender=run.plan.task,
-            task_id=run.task_id,
-            exception=error,
-            args=run.args,
-            kwargs=run.kwargs,
-            traceback=traceback,
-            einfo=einfo,
-        )
+        signals.task_failure.send(**_call(run), exception=error, traceback=traceback, einfo=einfo)
 
 
 def send_internal_error(run: RunDetails, error: BaseException, einfo: ExceptionInfo) -> None:
     """Send `task_internal_error`: what records a failure or a retry, such as its hook, has raised."""
     if signals.task_internal_error.receivers:
         signals.task_internal_error.send(
-            sender=run.plan.task,
-            task_id=run.task_id,
-            args=run.args,
-            kwargs=run.kwargs,
-            request=run.request,
-            exception=error,
-            traceback=error.__traceback__,
-            einfo=einfo,
+            **_call(run), request=run.request, exception=error, traceback=error.__traceback__, einfo=einfo
         )
 
 
 def send_end(run: RunDetails) -> None:
     """Send `task_postrun`: the run is over, whatever its outcome."""
     if signals.task_postrun.receivers and not run.is_unknown:
-        signals.task_postrun.send(
-            sender=run.plan.task,
-            task_id=run.task_id,
-            task=run.plan.task,
-            args=run.args,
-            kwargs=run.kwargs,
-            retval=run.retval,
-            state=run.state,
-        )
+        signals.task_postrun.send(**_call(run), task=run.plan.task, retval=run.retval, state=run.state)
+
+
+def _call(run: RunDetails) -> dict[str, Any]:
+    return {"sender": run.plan.task, "task_id": run.task_id, "args": run.args, "kwargs": run.kwargs}

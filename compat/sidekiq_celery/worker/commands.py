@@ -20,14 +20,14 @@ class controller_info_t(NamedTuple):
         variadic: The argument that takes all remaining values.
     """
 
-    alias: str | None
-    type: str
-    visible: bool
-    default_timeout: float
-    help: str
-    signature: str | None
-    args: Sequence[tuple[str, Callable[[str], Any]]] | None
-    variadic: str | None
+    alias: str | None = None
+    type: str = "control"
+    visible: bool = True
+    default_timeout: float = 1.0
+    help: str = ""
+    signature: str | None = None
+    args: Sequence[tuple[str, Callable[[str], Any]]] | None = None
+    variadic: str | None = None
 
 
 class Panel(UserDict[str, Any]):
@@ -49,27 +49,15 @@ class Panel(UserDict[str, Any]):
         return cls._register(**kwargs)
 
     @classmethod
-    def _register(
-        cls,
-        name: str | None = None,
-        alias: str | None = None,
-        type: str = "control",
-        visible: bool = True,
-        default_timeout: float = 1.0,
-        help: str | None = None,
-        signature: str | None = None,
-        args: Any = None,
-        variadic: str | None = None,
-    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def _register(cls, name: str | None = None, **fields: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        about = controller_info_t(**fields)
+
         def add(function: Callable[..., Any]) -> Callable[..., Any]:
             command = name or function.__name__
-            about = help or (function.__doc__ or "").strip().split("\n")[0]
             cls.data[command] = function
-            cls.meta[command] = controller_info_t(
-                alias, type, visible, default_timeout, about, signature, args, variadic
-            )
-            if alias:
-                cls.data[alias] = function
+            cls.meta[command] = about._replace(help=about.help or (function.__doc__ or "").strip().split("\n")[0])
+            if about.alias:
+                cls.data[about.alias] = function
             return function
 
         return add

@@ -21,6 +21,10 @@ from sidekiq_celery.utils.nodenames import gethostname
 _OF_THE_RUN = frozenset(
     {"args", "called_directly", "chain", "correlation_id", "delivery_info", "headers", "hostname", "kwargs"}
 )
+_ALWAYS_SENT = (
+    *("eta", "expires", "group", "group_index", "retries", "parent_id", "argsrepr", "kwargsrepr", "origin"),
+    *("ignore_result", "replaced_task_nesting", "stamped_headers"),
+)
 _NOT_HERE = (
     "the engine fetches and acknowledges jobs here; use the task's own `request`, its hooks, such as on_failure, or "
     "signals, such as task_revoked"
@@ -44,19 +48,8 @@ class Message:
         self.headers: dict[str, Any] = {
             "lang": "py",
             "shadow": None,
-            "eta": request.eta,
-            "expires": request.expires,
-            "group": request.group,
-            "group_index": request.group_index,
-            "retries": request.retries,
+            **{name: getattr(request, name) for name in _ALWAYS_SENT},
             "timelimit": list(request.timelimit or (None, None)),
-            "parent_id": request.parent_id,
-            "argsrepr": request.argsrepr,
-            "kwargsrepr": request.kwargsrepr,
-            "origin": request.origin,
-            "ignore_result": request.ignore_result,
-            "replaced_task_nesting": request.replaced_task_nesting,
-            "stamped_headers": request.stamped_headers,
             **{name: value for name, value in fields.items() if name[0] != "_" and name not in _OF_THE_RUN},
         }
         self.delivery_info = request.delivery_info or {}

@@ -148,24 +148,14 @@ class Context:
         """The options with which `apply_async` repeats this call."""
         time_limit, soft_time_limit = self.timelimit or (None, None)
         options = {
+            **{name: getattr(self, name) for name in _REPEATED},
             "task_id": self.id,
-            "root_id": self.root_id,
-            "parent_id": self.parent_id,
             "group_id": self.group,
-            "group_index": self.group_index,
-            "shadow": self.shadow,
-            "chord": self.chord,
-            "chain": self.chain,
             "link": self.callbacks,
             "link_error": self.errbacks,
-            "expires": self.expires,
             "soft_time_limit": soft_time_limit,
             "time_limit": time_limit,
             "headers": {key: value for key, value in (self.headers or {}).items() if key not in _OF_DEAD_LETTERS},
-            "retries": self.retries,
-            "reply_to": self.reply_to,
-            "replaced_task_nesting": self.replaced_task_nesting,
-            "origin": self.origin,
         }
         if self.stamps is not None and self.stamped_headers is not None:
             options["stamped_headers"] = self.stamped_headers
@@ -173,6 +163,11 @@ class Context:
         return options
 
 
+# Fields that are also options of a call, by the same name.
+_REPEATED = (
+    *("root_id", "parent_id", "group_index", "shadow", "chord", "chain"),
+    *("expires", "retries", "reply_to", "replaced_task_nesting", "origin"),
+)
 _ALWAYS_SENT = frozenset(name for name, field in vars(Context).items() if isinstance(field, _AlwaysSent))
 # The last two are fields of a message, and no headers of the caller either.
 _KNOWN = frozenset({*vars(Context), "task", "compression"})

@@ -21,6 +21,7 @@ from sidekiq_py.wire.number_text import finite
 State = Literal["open", "running", "complete", "success"]
 STATES: tuple[State, ...] = get_args(State)
 
+_MOMENTS = ("created_at", "changed_at", "complete_at", "success_at", "death_at", "invalidated_at")
 _PAGE = 500
 _IDS_ON_A_PAGE = 1000
 _SHOWN = 100
@@ -172,7 +173,7 @@ class BatchStatus:
         names = (
             *("bid", "description", "parent_bid", "callback_queue", "state", "total", "pending", "failures", "dead"),
             *("invalidated", "deleted", "lost", "children", "complete", "success", "progress", "is_valid"),
-            *("created_at", "changed_at", "complete_at", "success_at", "death_at", "invalidated_at"),
+            *_MOMENTS,
         )
         openers = [{"token": one.token, "since": one.since, "who": one.who} for one in self.openers]
         facts = {**{name: getattr(self, name) for name in names}, "openers": openers, "members": shown}
@@ -311,12 +312,7 @@ def _status(pool: Pool, bid: str, texts: Mapping[str, str]) -> BatchStatus | Non
         pending_children=count("kids_pending"),
         is_tracked=texts.get("track") == "1",
         openers=[opener(name) for name in sorted(texts) if name.startswith("token:")],
-        created_at=moment("created_at"),
-        changed_at=moment("changed_at"),
-        complete_at=moment("complete_at"),
-        success_at=moment("success_at"),
-        death_at=moment("death_at"),
-        invalidated_at=moment("invalidated_at"),
+        **{name: moment(name) for name in _MOMENTS},
         untried=count("untried"),
         damaged=damaged,
         pool=pool,

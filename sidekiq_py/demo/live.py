@@ -9,9 +9,9 @@ import time
 import sidekiq_py as sidekiq
 from sidekiq_py.api import ProcessSet, RetrySet
 from sidekiq_py.demo.crash import kill_and_recover
-from sidekiq_py.demo.programs import Program, PythonConsole, Ruby, RubyConsole
+from sidekiq_py.demo.programs import Console, Program, PythonConsole, Ruby, RubyConsole
 from sidekiq_py.demo.record import NotSeenError
-from sidekiq_py.demo.stage import Console, Stage
+from sidekiq_py.demo.stage import Stage
 from sidekiq_py.demo.step import Step
 
 JOBS = "sidekiq_py.demo.jobs"

@@ -5,16 +5,14 @@ The text is exactly that of the bytes; only line breaks are added.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from sidekiq_py.wire import json_spans
 
 Mark = Literal["new", "changed", "kept"]
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """
     One member of the payload, with the brace or comma next to it.
 

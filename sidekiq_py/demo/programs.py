@@ -9,9 +9,8 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import sidekiq_py
 from sidekiq_py.demo.record import NotSeenError, Record
@@ -123,8 +122,7 @@ class Program:
                 stream.close()
 
 
-@dataclass(frozen=True, slots=True)
-class Ruby:
+class Ruby(NamedTuple):
     """
     The Ruby of this machine.
 
@@ -224,6 +222,9 @@ class PythonConsole:
         if assigns:
             self._names[name] = value
         return value
+
+
+Console = RubyConsole | PythonConsole
 
 
 def _python_path() -> str:

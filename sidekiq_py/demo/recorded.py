@@ -6,8 +6,8 @@ The recordings are taken from `ruby_fixtures/payloads/`. Their clock was fixed a
 
 import json
 import time
-from dataclasses import dataclass
 from importlib.resources import files
+from typing import NamedTuple
 
 from sidekiq_py.api import Queue, RetrySet
 from sidekiq_py.demo import recorded_jobs
@@ -30,8 +30,7 @@ NO_RUBY = (
 _DIFFERS_EACH_TIME = ("jid", "created_at", "enqueued_at")
 
 
-@dataclass(frozen=True, slots=True)
-class Recording:
+class Recording(NamedTuple):
     """
     What real Sidekiq wrote to Redis in one situation.
 

@@ -13,13 +13,16 @@ from sidekiq_py.demo.programs import RubyConsole, find_ruby, write_ruby_support
 from sidekiq_py.demo.record import NotSeenError
 from sidekiq_py.demo.screen import Screen
 from sidekiq_py.demo.stage import Stage
-from sidekiq_py.demo.step import Step, Story
+from sidekiq_py.demo.step import Step
 from sidekiq_py.demo.tape import Tape
 from sidekiq_py.embedded import PrivateRedis
 from sidekiq_py.errors import SidekiqError
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.redis_access.reads import in_flight_counts
+
+# Either has the counters that Sidekiq must show at the end, over both languages.
+Story = live.Live | recorded.Recorded
 
 
 def play(*, pace_seconds: float, with_ruby: bool) -> bool:

@@ -5,12 +5,12 @@ import sys
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import NamedTuple
 
 from sidekiq_py.api import ProcessSet
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.demo import programs
-from sidekiq_py.demo.programs import Program
+from sidekiq_py.demo.programs import Console, Program
 from sidekiq_py.demo.record import NotSeenError, wait_until
 from sidekiq_py.demo.screen import Screen
 from sidekiq_py.demo.tape import JobCommand, Tape
@@ -18,21 +18,7 @@ from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.wire import keys
 
 
-class Console(Protocol):
-    """
-    Runs lines of code.
-
-    Args:
-        language: The language's name on the screen.
-    """
-
-    language: str
-
-    def run(self, line: str) -> Any: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(NamedTuple):
     """
     A job in Redis.
 

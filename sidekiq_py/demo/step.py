@@ -1,12 +1,10 @@
-"""The parts of a demo: steps, and the story that they make up."""
+"""A step of a demo."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """
     One thing that the demo does, waits for and shows.
 
@@ -17,21 +15,3 @@ class Step:
 
     title: str
     play: Callable[[], None]
-
-
-class Story(Protocol):
-    """
-    The steps of one demo, and the counters that Sidekiq must show at the end.
-
-    Args:
-        runs, failures: The expected counters, over both languages.
-    """
-
-    runs: int
-    failures: int
-
-    def introduce(self) -> None:
-        """Show which workers take part, once all of them are running."""
-
-    def steps(self) -> list[Step]:
-        """The steps, in order."""

@@ -6,10 +6,9 @@ followed since 7.1 by `scheduled_at`. Source: Rails 6.0 to 8.1, activejob/core.r
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from time import gmtime, strftime
-from typing import Any
+from typing import Any, NamedTuple
 
 from sidekiq_py.active_job.rails import Rails
 from sidekiq_py.errors import PayloadError
@@ -21,8 +20,7 @@ _US = timedelta(microseconds=1)
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(NamedTuple):
     """
     Where and when a job should run.
 

@@ -5,10 +5,9 @@ Each writes a value as `{"_aj_serialized": "<Ruby class>", …}`. Source: Rails 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 from sidekiq_py.active_job.rails import Rails
 from sidekiq_py.active_job.times import RubyTime, parse_date, parse_time, time_text
@@ -23,8 +22,7 @@ Convert = Callable[[Any], Any]
 _PREFIX = "ActiveJob::Serializers::"
 
 
-@dataclass(frozen=True, slots=True)
-class CustomSerializer:
+class CustomSerializer(NamedTuple):
     """A serializer registered with `register_serializer`."""
 
     ruby_class: str

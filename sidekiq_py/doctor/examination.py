@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from sidekiq_py import program
 from sidekiq_py.api.source import pool_for
@@ -27,8 +27,7 @@ _ADVICE = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Examined:
+class Examined(NamedTuple):
     """The findings of one check."""
 
     check: Check

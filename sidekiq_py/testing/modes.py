@@ -3,9 +3,8 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 from sidekiq_py import program
 from sidekiq_py.client import detection
@@ -20,8 +19,7 @@ from sidekiq_py.testing.expected import ANY
 from sidekiq_py.testing.performing import perform_at_once
 
 
-@dataclass(frozen=True, slots=True)
-class _Mode:
+class _Mode(NamedTuple):
     name: str
     take: Callable[[Sequence[Outgoing]], None]
     enqueued: EnqueuedJobs | None = None

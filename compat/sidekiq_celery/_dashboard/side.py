@@ -1,8 +1,7 @@
 """An app for each Redis that a dashboard shows, and the last known state of its workers."""
 
-from dataclasses import dataclass
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 from sidekiq_celery import _state
 from sidekiq_celery._config.broker import redis_settings
@@ -28,8 +27,7 @@ _sides: dict[tuple[str, str, str], "Side"] = {}
 _lock = Lock()
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
+class Side(NamedTuple):
     """
     The Celery side of one Redis.
 

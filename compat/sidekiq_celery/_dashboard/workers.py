@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from sidekiq_celery.app.base import Celery
 from sidekiq_py.web import BackgroundValue
@@ -52,8 +52,7 @@ class Worker:
         return sum(count for count in self.totals.values() if type(count) is int)
 
 
-@dataclass(frozen=True, slots=True)
-class TaskLimit:
+class TaskLimit(NamedTuple):
     """
     The limits of a task that workers have registered.
 

@@ -12,7 +12,6 @@ Source: fugit 1.3.8 and 1.5.2, run.
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, timedelta, timezone, tzinfo
 from functools import cache, lru_cache
 from pathlib import Path
@@ -91,8 +90,7 @@ first.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class CronText:
+class CronText(NamedTuple):
     """
     A parsed cron text; None in a field means every value.
 

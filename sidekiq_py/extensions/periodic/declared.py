@@ -7,12 +7,12 @@ Nothing is written to Redis here: a worker writes what its program declares when
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from itertools import islice, pairwise
 from math import inf, isfinite
-from typing import Any, Literal, TypedDict, TypeVar, Unpack, get_args, overload
+from typing import Any, Literal, NamedTuple, TypedDict, TypeVar, Unpack, get_args, overload
 
 from sidekiq_py import program
 from sidekiq_py.errors import ArgumentError, JobDeclarationError
@@ -37,8 +37,7 @@ _COMPARED_TICKS = 30
 OVERLAPS: tuple[Overlap, ...] = get_args(Overlap)
 
 
-@dataclass(frozen=True, slots=True)
-class Declaration:
+class Declaration(NamedTuple):
     """
     One periodic job.
 
@@ -62,7 +61,7 @@ class Declaration:
         if self.route is None:
             return self
         message = {**loads(self.entry.message.encode()), "queue": self.route()}
-        return replace(self, entry=replace(self.entry, message=json_text(message)), route=None)
+        return self._replace(entry=replace(self.entry, message=json_text(message)), route=None)
 
 
 class Declarations:
@@ -350,4 +349,4 @@ def _place_of(decorated: Any = None) -> str:
 
 def with_program(declaration: Declaration, program: str) -> Declaration:
     """*declaration* as it is stored: with the program's name before the place of the declaration."""
-    return replace(declaration, own=replace(declaration.own, by=f"{program}:{declaration.own.by}"))
+    return declaration._replace(own=replace(declaration.own, by=f"{program}:{declaration.own.by}"))

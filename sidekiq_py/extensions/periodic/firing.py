@@ -142,7 +142,7 @@ class Firing:
     def _note_enabled(self, pool: Pool, job: StoredJob, now: float) -> StoredJob:
         """Record when it was enabled, so that ticks that passed while it was disabled are not made up for."""
         pool.batch([("HSET", job.own_key, "since", f"{now:.3f}"), ("HDEL", job.own_key, "was_disabled")])
-        return replace(job, own=replace(job.own, since=now, was_disabled=False))
+        return job._replace(own=replace(job.own, since=now, was_disabled=False))
 
     def _due(self, job: StoredJob, now: float) -> list[int]:
         """The ticks of a job that should be fired now, earliest first."""

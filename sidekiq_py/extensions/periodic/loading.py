@@ -134,7 +134,7 @@ def _with_rivals(pool: Pool, layout: Layout, declared: list[Declaration], ours: 
                 stored.by,
                 one.own.by,
             )
-        found.append(replace(one, own=replace(one.own, rival=rival)))
+        found.append(one._replace(own=replace(one.own, rival=rival)))
     return found
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.extensions.periodic import verbs
@@ -38,8 +38,7 @@ RUNS_PREFIX = "sidekiq_py:cron_runs:"
 _GRACE_SECONDS = 90.0
 
 
-@dataclass(frozen=True, slots=True)
-class StoredJob:
+class StoredJob(NamedTuple):
     """
     A periodic job as stored in Redis.
 

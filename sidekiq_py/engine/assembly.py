@@ -222,15 +222,7 @@ class WorkerParts:
     def _watch(self) -> None:
         """Build what changes the other parts, judges whether they are alive, and takes leave for them."""
         managers = {manager.name: manager for manager in self.managers}
-        self.reconfiguration = Reconfiguration(
-            self.config,
-            managers=managers,
-            loop=self.loop,
-            foreign=self.surroundings.foreign,
-            heartbeat=self.heartbeat,
-            pool=self.pool,
-            state=self.state,
-        )
+        self.reconfiguration = Reconfiguration(self.surroundings, self.pool, managers, self.loop, self.heartbeat)
         loops: dict[str, Loop] = {"lease": self.lease, "housekeeper": self.housekeeper, "heartbeat": self.heartbeat}
         fetching: dict[str, Loop] = {
             "poller": self.poller,

@@ -7,10 +7,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
-from sidekiq_py.engine.run.foreign_features import ForeignFeatures
+from sidekiq_py.config import CapsuleConfig, QueueConfig
+from sidekiq_py.engine.run.attempt import Surroundings
 from sidekiq_py.engine.run.manager import Manager
-from sidekiq_py.engine.run.work_state import WorkState
 from sidekiq_py.engine.upkeep.heartbeat import Heartbeat
 from sidekiq_py.errors import RedisError
 from sidekiq_py.redis_access.connection.pool import Pool
@@ -30,29 +29,25 @@ class Reconfiguration:
     Changes one process. Safe to use from any thread.
 
     Args:
-        config: The configuration at the start.
         managers: The managers, by the name of their capsule.
         loop: The event loop for `async def` jobs, if any is declared.
     """
 
     def __init__(
         self,
-        config: Config,
-        *,
+        surroundings: Surroundings,
+        pool: Pool,
         managers: Mapping[str, Manager],
         loop: "EventLoop | None",
-        foreign: ForeignFeatures,
         heartbeat: Heartbeat,
-        pool: Pool,
-        state: WorkState,
     ) -> None:
+        self._foreign = surroundings.foreign
+        self._state = surroundings.state
+        self._pool = pool
         self._managers = managers
         self._loop = loop
-        self._foreign = foreign
         self._heartbeat = heartbeat
-        self._pool = pool
-        self._state = state
-        self._asked_for = {capsule.name: capsule.weights for capsule in config.capsules}
+        self._asked_for = {capsule.name: capsule.weights for capsule in surroundings.config.capsules}
         self._lock = threading.Lock()
 
     @property

@@ -16,12 +16,11 @@ from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 from kombu.common import ignore_errors
-from kombu.utils.functional import maybe_evaluate
 
 from sidekiq_celery._beat.entry import ScheduleEntry, evaluated_args, evaluated_kwargs
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_celery.schedules import crontab
-from sidekiq_celery.utils.functional import is_numeric_value
+from sidekiq_celery.utils.functional import is_numeric_value, maybe_evaluate
 from sidekiq_celery.utils.time import humanize_seconds, maybe_make_aware
 from sidekiq_py.errors import RedisError
 

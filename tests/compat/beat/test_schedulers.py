@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 import redis
+from kombu.utils.functional import lazy as kombus_lazy
 from sidekiq_celery import Celery, signals
 from sidekiq_celery.beat import EmbeddedService, PersistentScheduler, ScheduleEntry, Scheduler, Service
 from sidekiq_celery.schedules import crontab, schedule
+from sidekiq_celery.utils.functional import lazy
 
 from tests.compat.beat.beats import TICK, jobs, run_due
 from tests.compat.beat.clock import Clock
@@ -270,3 +272,12 @@ def test_a_beat_within_a_worker_that_fails_says_so_in_the_log(app: Celery, caplo
     assert "the worker runs on without it" in record.message
     assert record.exc_info is not None
     assert isinstance(record.exc_info[1], LookupError)
+
+
+def test_a_schedule_that_is_read_late_may_be_lazy(app: Celery) -> None:
+    """By this package's `lazy`, which kombu does not know, as well as by kombu's."""
+    for late in (lazy, kombus_lazy):
+        scheduler = Scheduler(app, schedule=late(dict, tick=TICK), lazy=True)
+
+        assert scheduler.data == {"tick": TICK}
+        assert isinstance(scheduler.data, dict)

@@ -168,11 +168,11 @@ def test_the_app_s_routes_may_be_set_after_the_declaration(start: Start, redis_u
     """An app keeps the routes that it has when they are first asked for, so a declaration does not ask."""
     celery = Celery("proj", broker=redis_url, set_as_current=False, fixups=[])
 
-    @celery.task(name="proj.clean")
+    @celery.task(name="proj.tidy")
     def clean() -> None: ...
 
     sidekiq.periodic("0 9 * * *", clean)
-    celery.conf.task_routes = {"proj.clean": {"queue": "cleaning"}}
+    celery.conf.task_routes = {"proj.tidy": {"queue": "cleaning"}}
     CronJobs().add("0 9 * * *", clean, name="by hand")
     start()
     celery.close()

@@ -17,7 +17,7 @@ class Certificates:
         authority: The certificate that signs the others.
         server: For `localhost` and 127.0.0.1, with its *server_key*.
         client: For a client that has to show one, with its *client_key*.
-        expired: The server's, as it was until yesterday; it has the same *server_key*.
+        expired: The server's, valid until the moment it was made; it has the same *server_key*.
     """
 
     authority: Path
@@ -66,7 +66,7 @@ def make_certificates(folder: Path) -> Certificates:
     for certificate, key, days in (
         (made.server, made.server_key, 30),
         (made.client, made.client_key, 30),
-        (made.expired, made.server_key, -1),
+        (made.expired, made.server_key, 0),  # OpenSSL 3.5 refuses fewer
     ):
         request = certificate.with_suffix(".csr")
         kept = ["req", "-new", "-key", str(key)] if key.exists() else _new_key(key)

@@ -103,9 +103,11 @@ class LazyGroup(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """
         Say where a flag belongs that is given before the command: at the end. Without a command, as for Ruby's
-        `sidekiq`, it is a worker's.
+        `sidekiq`, it is a worker's. With Celery's -A, the program is the wrong one.
         """
         given = list(args)
+        if "-A" in given and not ctx.resilient_parsing:
+            ctx.fail("-A names a Celery app, and `sidekiq-celery` runs those: sidekiq-celery -A myapp worker")
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:

@@ -138,6 +138,15 @@ def test_a_flag_before_its_command_is_told_where_it_belongs():
     assert "To run a worker" not in result.output
 
 
+@pytest.mark.parametrize("given", [["worker", "-l", "INFO", "-A", "shop"], ["-A", "shop", "worker", "-l", "INFO"]])
+def test_the_flag_that_names_a_celery_app_leads_to_the_program_that_takes_it(given):
+    """Who moves from Celery finds two programs, and types Celery's flags after either."""
+    result = CliRunner().invoke(main, given)
+
+    assert result.exit_code == 2
+    assert "-A names a Celery app, and `sidekiq-celery` runs those: sidekiq-celery -A myapp worker" in result.output
+
+
 def test_a_module_or_queue_with_the_name_of_a_command_is_not_taken_for_it():
     """Many programs keep their jobs in `jobs.py`."""
     result = CliRunner().invoke(main, ["-r", "jobs", "-q", "batches"])

@@ -14,9 +14,14 @@ from tests.support.declared_jobs import no_jobs_declared
 _DOCS = Path(__file__).parents[2] / "docs"
 
 
-def python_examples(page: str) -> str:
+def page(name: str) -> str:
+    """The text of a page of `docs/`."""
+    return _DOCS.joinpath(name).read_text()
+
+
+def python_examples(name: str) -> str:
     """All Python examples of a page of `docs/`, one after the other."""
-    text = _DOCS.joinpath(page).read_text()
+    text = page(name)
     return "\n\n".join(re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
 
 

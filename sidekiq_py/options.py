@@ -20,6 +20,9 @@ from sidekiq_py.wire.json_dialect import check_args
 _NEAR = 0.8
 _SIMILAR = 0.6
 
+# What Celery calls them. A job that was meant to wait is pushed at once.
+_ELSEWHERE = {"countdown": "wait", "eta": "wait_until", "max_retries": "retry"}
+
 # These characters are invisible in log lines and flags, and nobody pushes to a queue such as `-q "a b"`.
 _UNSEEN = re.compile(r"[\s\x00-\x1f\x7f-\x9f]")
 
@@ -135,6 +138,8 @@ def warn_of_unknown(names: Collection[Any], known: Collection[str], owner: str, 
         near = closest(name, known, least=_NEAR if only_near else _SIMILAR)
         if near is None and only_near:
             continue
+        if near is None and _ELSEWHERE.get(name) in known:
+            near = _ELSEWHERE[name]
         hint = f": did you mean {near!r}?" if near else "."
         _warn(
             f"{owner} has the option {name!r}, which Sidekiq does not know{hint} For a key of your own write "

@@ -38,6 +38,10 @@ def declare(**options: Any) -> Any:
         (lambda: declare().set({"hard_timeout": 5}), r"A.set has the option 'hard_timeout', which has no effect there"),
         (lambda: sidekiq.configure(default_job_options={"timeout": 5}), r"which has no effect there"),
         (lambda: declare(tenant=5), r"'tenant', which Sidekiq does not know\. For a key of your own write custom={'te"),
+        (lambda: declare(max_retries=5), r"did you mean 'retry'\?"),
+        (lambda: declare().set(countdown=5), r"did you mean 'wait'\?"),
+        (lambda: declare().set(eta=1e9), r"did you mean 'wait_until'\?"),
+        (lambda: declare(countdown=5), r"'countdown', which Sidekiq does not know\. For a key of your own"),
     ],
 )
 def test_an_option_that_nobody_knows_is_warned_of_where_it_stands(misspell: Any, message: str) -> None:

@@ -50,6 +50,8 @@ _MAILERS = ("ActionMailer::DeliveryJob", "ActionMailer::MailDeliveryJob")
 _CELERY = "celery"
 _PRINTED = ("argsrepr", "kwargsrepr")
 _ENCODED = ("body", "message")
+# Under these keys, sidekiq-unique-jobs writes the arguments once more, or what a method of the program picks of them.
+_COPIES = ("lock_args", "unique_args")
 
 
 class Redaction:
@@ -129,6 +131,7 @@ class Redaction:
         }
         if "args" in hidden:
             hidden["args"] = REDACTED if None in places else self._arguments(hidden["args"], patterns, places)
+        hidden |= {key: REDACTED for key in _COPIES if places and key in hidden}
         task = hidden.get(_CELERY)
         if isinstance(task, dict):
             task |= {key: REDACTED for key in _ENCODED if key in task}
@@ -140,6 +143,8 @@ class Redaction:
         patterns, places = self._rules(names_of(payload))
         if key == "args":
             return REDACTED if None in places else self._arguments(payload[key], patterns, places)
+        if places and key in _COPIES:
+            return REDACTED
         return self._part(key, payload[key], patterns)
 
     def value(self, value: Any, *classes: str | None) -> Any:

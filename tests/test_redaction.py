@@ -69,6 +69,18 @@ def test_a_task_s_arguments_are_hidden_in_the_texts_that_celery_makes_of_them():
         assert Redaction().apply(job(celery={encoded: "aHVudGVyMg=="}))["celery"] == {encoded: REDACTED}
 
 
+@pytest.mark.parametrize("key", ["lock_args", "unique_args"])
+@pytest.mark.parametrize("rule", ["args[0]", "args"])
+def test_arguments_are_hidden_where_sidekiq_unique_jobs_writes_them_once_more(key, rule):
+    """The gem chooses by a method of the program what it locks by, so a position says nothing about this copy."""
+    unique = job("a", 4111, **{key: [4111], "lock_digest": "uniquejobs:d0ed"})
+    policy = Redaction(jobs={"Mail": [rule]})
+
+    assert policy.apply(unique)[key] == policy.part(unique, key) == REDACTED
+    assert policy.apply(unique)["lock_digest"] == "uniquejobs:d0ed"
+    assert Redaction().apply(unique)[key] == [4111]
+
+
 def test_a_secret_in_an_argument_that_is_json_itself_is_hidden():
     """Such as the body of a request: if the whole payload were unreadable, it would be hidden, too."""
     request = json.dumps({"user": "anna", "password": "hunter2"})

@@ -33,6 +33,9 @@ SECRET_KEYS = (
 )
 """The keys that are hidden in every job unless the policy says otherwise."""
 
+ARGUMENT_COPIES = ("lock_args", "unique_args")
+"""The keys under which sidekiq-unique-jobs writes the arguments once more, or what a method of the program picks."""
+
 _PLACE = re.compile(r"args\[(\d{1,6})\]")
 # A key in text that is not JSON as a whole, or in the repr of a Python dict. In JSON inside a JSON string, each quote
 # is escaped with backslashes.
@@ -50,8 +53,6 @@ _MAILERS = ("ActionMailer::DeliveryJob", "ActionMailer::MailDeliveryJob")
 _CELERY = "celery"
 _PRINTED = ("argsrepr", "kwargsrepr")
 _ENCODED = ("body", "message")
-# Under these keys, sidekiq-unique-jobs writes the arguments once more, or what a method of the program picks of them.
-_COPIES = ("lock_args", "unique_args")
 
 
 class Redaction:
@@ -131,7 +132,7 @@ class Redaction:
         }
         if "args" in hidden:
             hidden["args"] = REDACTED if None in places else self._arguments(hidden["args"], patterns, places)
-        hidden |= {key: REDACTED for key in _COPIES if places and key in hidden}
+        hidden |= {key: REDACTED for key in ARGUMENT_COPIES if places and key in hidden}
         task = hidden.get(_CELERY)
         if isinstance(task, dict):
             task |= {key: REDACTED for key in _ENCODED if key in task}
@@ -143,7 +144,7 @@ class Redaction:
         patterns, places = self._rules(names_of(payload))
         if key == "args":
             return REDACTED if None in places else self._arguments(payload[key], patterns, places)
-        if places and key in _COPIES:
+        if places and key in ARGUMENT_COPIES:
             return REDACTED
         return self._part(key, payload[key], patterns)
 

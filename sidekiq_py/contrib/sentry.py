@@ -32,7 +32,7 @@ except ImportError as error:
 
 from sidekiq_py import program, telemetry
 from sidekiq_py.contrib._tasks import class_of, is_celerys_task
-from sidekiq_py.redaction import REDACTED, Redaction, current, names_of
+from sidekiq_py.redaction import ARGUMENT_COPIES, REDACTED, Redaction, current, names_of
 from sidekiq_py.telemetry import JOB_EXCEPTION, JOB_START, JOB_STOP, Measurements, latency_seconds
 
 Payload = dict[str, Any]
@@ -41,10 +41,10 @@ HEADERS = "trace_propagation_headers"
 USER = "sentry_user"
 _ID = "sidekiq_py.contrib.sentry"
 _ORIGIN = "auto.queue.sidekiq"
+# A task of `sidekiq_celery` may have arguments of its own, and those of its callbacks, under the key `celery`.
+_ARGUMENTS = frozenset(("args", "celery", *ARGUMENT_COPIES))
 # Payload keys that are not sent: those that may contain the program's data, and those that are sent in other ways.
-_NOT_SENT = frozenset(("args", "celery", USER, HEADERS, "error_backtrace"))
-# A task of `sidekiq_celery` may have arguments of its own, and those of its callbacks, under the second key.
-_ARGUMENTS = frozenset(("args", "celery"))
+_NOT_SENT = _ARGUMENTS | {USER, HEADERS, "error_backtrace"}
 
 
 def instrument(*, report_after_retries: bool = False, send_arguments: bool = False) -> None:

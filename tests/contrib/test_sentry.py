@@ -122,6 +122,23 @@ def test_arguments_of_callbacks_of_a_celery_task_are_not_told(collector: Sentry,
     assert "4111" not in json.dumps(collector.errors[0]["contexts"])
 
 
+@pytest.mark.parametrize("key", ["lock_args", "unique_args"])
+def test_the_copy_of_the_arguments_that_sidekiq_unique_jobs_makes_is_not_told(
+    collector: Sentry, work_off: WorkOff, key: str
+) -> None:
+    """The gem writes it beside the arguments; with `send_arguments` both are sent."""
+    charge = sidekiq.job(name="Charge", retry=False)(lambda number: 1 / 0).set(custom={key: ["4111 1111"]})
+    charge.perform_async("4111 1111")
+    work_off(1)
+    sentry.instrument(send_arguments=True)
+    charge.perform_async("4111 1111")
+    work_off(1)
+
+    hidden, told = (error["contexts"]["sidekiq"] for error in collector.errors)
+    assert "4111" not in json.dumps(hidden)
+    assert (told["args"], told[key]) == (["4111 1111"], ["4111 1111"])
+
+
 def test_one_trace_runs_from_ruby_through_python_to_ruby(
     collector: Sentry, work_off: WorkOff, redis_client: "redis.Redis[bytes]"
 ) -> None:

@@ -69,7 +69,7 @@ class NameRouter(Router):
         conf = app.conf
         queues = _declared(conf.task_queues)
         names = {name: name for name, _ in queues} or {conf.task_default_queue: conf.task_default_queue}
-        aliases = {getattr(queue, "alias", None): name for name, queue in queues}
+        aliases = {_alias(queue): name for name, queue in queues}
         is_open = bool(conf.task_create_missing_queues)
         names.update((alias, name) for alias, name in aliases.items() if alias)
         super().__init__(routes, _Names(names, is_open), is_open, app=app)
@@ -155,6 +155,10 @@ def _declared(queues: Any) -> list[tuple[str, Any]]:
     if isinstance(queues, Mapping):
         return list(queues.items())
     return [(queue.name, queue) for queue in queues or ()]
+
+
+def _alias(queue: Any) -> str | None:
+    return queue.get("alias") if isinstance(queue, Mapping) else getattr(queue, "alias", None)
 
 
 def _is_broadcast(queue: Any) -> bool:

@@ -147,6 +147,14 @@ def test_queues_may_be_declared_by_a_dict(make_app):
     assert app.amqp.queues["mail"].routing_key == "mail.key"
 
 
+def test_a_dict_may_give_a_queue_an_alias(make_app):
+    """A worker of that alias serves the queue by its name, so a call by the alias must not make a queue of its own."""
+    app = make_app(task_queues={"mail": {"alias": "post"}}, task_routes={"tasks.send": "post"})
+
+    assert queue_of(app, options={"queue": "post"}) == "mail"
+    assert queue_of(app, "tasks.send") == "mail"
+
+
 def test_new_routes_hold_from_an_update_on(app):
     """Without a restart."""
     assert queue_of(app) == "celery"

@@ -73,7 +73,7 @@ class _Pool(ParamType):
     type=_Concurrency(),
     help="Number of tasks to run at once; by default, or with 'auto', one per processor.",
 )
-@click.option("-P", "--pool", "pool_cls", type=_Pool(), help="prefork (default), threads, solo or asyncio.")
+@click.option("-P", "--pool", type=_Pool(), help="prefork (default), threads, solo or asyncio.")
 @click.option("-Q", "--queues", type=QUEUE_NAMES, help="Comma-separated names of queues to serve.")
 @click.option(
     "-X", "--exclude-queues", type=COMMA_SEPARATED_LIST, help="Comma-separated queues in task_queues not to serve."

@@ -18,10 +18,11 @@ from click.testing import CliRunner, Result
 from kombu.exceptions import OperationalError
 from sidekiq_celery import VERSION_BANNER, Celery
 from sidekiq_celery.beat import Scheduler
-from sidekiq_celery.bin.celery import celery
+from sidekiq_celery.bin.celery import celery, main
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_celery.platforms import EX_UNAVAILABLE
 from sidekiq_celery.utils.pidfile import write_pidfile
+from sidekiq_celery.worker import WorkController
 
 from tests.compat.log.kept import logging_kept
 from tests.compat.worker.conftest import PROJECT
@@ -386,6 +387,27 @@ def test_a_subclass_of_the_worker_changes_its_banner(project: ModuleType, capfd:
     assert "slots " in shown
 
 
+def test_options_of_the_worker_come_from_the_environment_by_celery_s_names(
+    project: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Images for containers set `CELERY_WORKER_POOL` and the like."""
+    made: list[WorkController] = []
+
+    def worker(**options: Any) -> None:
+        made.append(WorkController(app=project.app, **options))
+        raise ImproperlyConfigured("enough")
+
+    monkeypatch.setattr(project.app, "Worker", worker)
+    monkeypatch.setenv("CELERY_WORKER_POOL", "threads")
+    monkeypatch.setenv("CELERY_WORKER_CONCURRENCY", "3")
+    monkeypatch.setattr(sys, "argv", ["sidekiq-celery", "-A", _PROJECT, "worker"])
+
+    with logging_kept(), pytest.raises(SystemExit):
+        main()
+
+    assert [(each.pool_name, each.concurrency) for each in made] == [("threads", 3)]
+
+
 def test_a_concurrency_of_0_is_that_of_the_settings(
     call: Call, project: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -451,6 +473,7 @@ START_AT_ONCE = """
 import os, pathlib, sys
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_celery.utils.pidfile import write_pidfile
+from sidekiq_celery.worker import WorkController
 
 file = pathlib.Path(sys.argv[1])
 gone = os.fork() or os._exit(0)

@@ -17,6 +17,7 @@ from tests.compat.tasks.worker import TaskWorker
 from tests.support.real_celery import python_with_celery
 
 sqlalchemy = pytest.importorskip("sqlalchemy")
+DatabaseBackend = pytest.importorskip("sidekiq_celery.backends.database").DatabaseBackend
 
 SCRIPT = Path(__file__).with_name("celery_side.py")
 
@@ -41,6 +42,21 @@ def test_results_without_the_call_are_of_another_class(make_app: Callable[..., C
 
     assert app.AsyncResult("a").result == 5
     assert app.AsyncResult("a").name is None
+
+
+def test_a_backend_may_be_given_what_to_do_with_its_engine(make_app: Callable[..., Celery], place: str) -> None:
+    """A subclass adds a listener that fetches a fresh password this way; otherwise the setting applies."""
+    by_setting: list[Any] = []
+    given: list[Any] = []
+    app = make_app(result_backend=place, database_engine_callback=by_setting.append)
+    url = place.removeprefix("db+")
+
+    DatabaseBackend(url, app=app, engine_callback=given.append).mark_as_done("a", 5)
+
+    assert {type(engine) for engine in given} == {sqlalchemy.Engine}
+    assert by_setting == []
+    assert app.AsyncResult("a").result == 5
+    assert {type(engine) for engine in by_setting} == {sqlalchemy.Engine}
 
 
 def celery(redis_url: str, place: str, *arguments: str) -> Any:

@@ -76,6 +76,7 @@ class DatabaseBackend(BaseBackend):
     Args:
         dburi, url: The database's URL, as SQLAlchemy expects it.
         engine_options: Options of the engine, on top of `database_engine_options`.
+        engine_callback: Called with the engine when it is made, in place of `database_engine_callback`.
     """
 
     subpolling_interval = 0.5
@@ -87,6 +88,7 @@ class DatabaseBackend(BaseBackend):
         dburi: str | None = None,
         engine_options: Mapping[str, Any] | None = None,
         url: str | None = None,
+        engine_callback: Any = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(url=url, expires_type=_as_timedelta, **kwargs)
@@ -106,7 +108,7 @@ class DatabaseBackend(BaseBackend):
         schemas, names = conf.database_table_schemas or {}, conf.database_table_names or {}
         self.task_cls.configure(schema=schemas.get("task"), name=names.get("task"))
         self.taskset_cls.configure(schema=schemas.get("group"), name=names.get("group"))
-        self.session_manager = SessionManager(_callback(conf.database_engine_callback))
+        self.session_manager = SessionManager(_callback(engine_callback or conf.database_engine_callback))
         if conf.database_create_tables_at_setup:
             self._ensure_retryable(lambda: self.ResultSession().close())
 

@@ -41,7 +41,7 @@ class _Concurrency(ParamType):
     name = "N"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        text = str(value)
+        text = str(value).lower()
         if text == "auto":
             return text
         if not (text.isascii() and text.isdigit()):

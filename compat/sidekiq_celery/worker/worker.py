@@ -396,7 +396,7 @@ def _number(concurrency: Any) -> int:
     Raises:
         ImproperlyConfigured: *concurrency* is neither a number nor `auto`.
     """
-    if not concurrency or concurrency == "auto":
+    if not concurrency or str(concurrency).lower() == "auto":
         return cpu_count()
     try:
         number = int(concurrency)

@@ -23,6 +23,7 @@ from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_celery.platforms import EX_UNAVAILABLE
 from sidekiq_celery.utils.pidfile import write_pidfile
 from sidekiq_celery.worker import WorkController
+from sidekiq_celery.worker.pools import cpu_count
 
 from tests.compat.log.kept import logging_kept
 from tests.compat.worker.conftest import PROJECT
@@ -424,6 +425,22 @@ def test_a_concurrency_of_0_is_that_of_the_settings(
     assert given == [None, 3, "auto"]
 
 
+def test_a_concurrency_is_auto_in_any_case(call: Call, project: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in Celery, for the option and for the setting."""
+    made: list[int] = []
+
+    def worker(**options: Any) -> None:
+        made.append(WorkController(app=project.app, **options).concurrency)
+        raise ImproperlyConfigured("enough")
+
+    monkeypatch.setattr(project.app, "Worker", worker)
+    assert "enough" in call("worker", "-c", "AUTO").output
+    project.app.conf.worker_concurrency = "Auto"
+    assert "enough" in call("worker").output
+
+    assert made == [cpu_count()] * 2
+
+
 def test_a_worker_refuses_another_broker(call: Call, project: ModuleType) -> None:
     """Before anything runs."""
     project.app.conf.broker_url = "amqp://guest@localhost//"
@@ -474,6 +491,7 @@ import os, pathlib, sys
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_celery.utils.pidfile import write_pidfile
 from sidekiq_celery.worker import WorkController
+from sidekiq_celery.worker.pools import cpu_count
 
 file = pathlib.Path(sys.argv[1])
 gone = os.fork() or os._exit(0)

@@ -12,7 +12,7 @@ import pytest
 import redis
 from kombu.exceptions import OperationalError
 
-from tests.compat.control.conftest import NODE, SECONDS, Asked, running
+from tests.compat.control.conftest import NODE, PROJECT, SECONDS, Asked, running
 from tests.support.process_states import has_ended, state_of
 from tests.support.redis_server import RedisServer
 from tests.support.redis_users import Users, documented_users
@@ -20,6 +20,12 @@ from tests.support.waiting import eventually
 from tests.support.worker_process import REPOSITORY
 
 Start = Callable[..., Asked]
+
+COMMANDS_OF_CELERYS_CLIENTS: dict[str, dict[str, Any]] = {
+    "revoke": {"task_id": "an-id"},
+    "revoke_by_stamped_headers": {"headers": {"customer": "4"}},
+    "rate_limit": {"task_name": f"{PROJECT}.hold", "rate_limit": "7/s"},
+}
 
 
 def children(pid: int) -> list[int]:
@@ -236,5 +242,8 @@ def test_the_documented_rights_are_enough(pool: str, new_redis_server: Callable[
         with running(server, pool, broker=users.url("worker")) as worker:
             for command in ("ping", "active", "scheduled", "stats", "reserved"):
                 assert worker.inspect(command) is not None
+            # Celery's own clients leave these to the worker.
+            for command, arguments in COMMANDS_OF_CELERYS_CLIENTS.items():
+                assert "ok" in worker.broadcast(command, **arguments)
 
         assert [refusal for refusal in users.refusals() if "celeryev" not in refusal[2]] == []

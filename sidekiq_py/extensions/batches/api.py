@@ -8,6 +8,7 @@ from sidekiq_py.api.source import client_for
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.extensions.batches import state, steps
 from sidekiq_py.extensions.batches.batch import Batch
+from sidekiq_py.extensions.batches.pretending import pretending
 from sidekiq_py.extensions.batches.state import STATES, BatchStatus, State
 
 __all__ = ["Batches"]
@@ -35,7 +36,8 @@ class Batches:
         return f"<Batches {self._client!r}>"
 
     def __len__(self) -> int:
-        return int(self._client.pool.command("ZCARD", steps.ALL))
+        held = pretending()
+        return int(self._client.pool.command("ZCARD", steps.ALL)) if held is None else len(held.bids())
 
     def __bool__(self) -> bool:
         # Truthy even if there is no batch.

@@ -5,7 +5,7 @@ Each mode starts without batches. Callbacks are enqueued like other jobs; nothin
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from sidekiq_py import program
@@ -127,9 +127,9 @@ class Pretending:
     def __init__(self) -> None:
         self._batches: dict[str, _Pretended] = {}
 
-    def bids(self) -> Iterator[str]:
+    def bids(self, *, newest_first: bool = True) -> list[str]:
         """The ids of all batches."""
-        return iter(list(self._batches))
+        return list(reversed(self._batches)) if newest_first else list(self._batches)
 
     def fields(self, bid: str) -> dict[str, str]:
         """The fields that the hash in Redis would have; empty if there is no such batch."""

@@ -1,6 +1,6 @@
 """Finds out whether batches are in Redis, or in the memory of a program under test."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sidekiq_py import program
 
@@ -18,3 +18,11 @@ def pretending() -> "Pretending | None":
 
     mode = modes.mode_here()
     return None if mode is None else batches_of(mode)
+
+
+def waiting_payloads() -> list[dict[str, Any]]:
+    """The payloads of the jobs that wait in the active testing mode; in the inline mode none do."""
+    from sidekiq_py.testing import modes
+
+    mode = modes.mode_here()
+    return [] if mode is None or mode.enqueued is None else [job.payload for job in mode.enqueued.jobs()]

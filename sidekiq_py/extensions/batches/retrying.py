@@ -9,6 +9,7 @@ from sidekiq_py.client.sync_client import Client
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.extensions.batches import rows, state, steps
 from sidekiq_py.extensions.batches.member import TRACKED_KEY, membership_of
+from sidekiq_py.extensions.batches.pretending import pretending, waiting_payloads
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.reads import in_flight_counts, queues
 
@@ -44,15 +45,18 @@ def numbers_of(pool: Pool, bid: str, jids: Set[str]) -> list[int]:
     """The numbers of the members with these ids. Members that have not failed are searched for everywhere."""
     found = {one.jid: one.number for one in state.members(pool, bid) if one.jid in jids}
     if found.keys() != jids:
-        for record in standing(pool):
-            membership = membership_of(record.item)
-            if membership is not None and membership.bid == bid and record.jid in jids:
-                found[str(record.jid)] = membership.number
+        payloads = waiting_payloads() if pretending() is not None else (record.item for record in standing(pool))
+        for payload in payloads:
+            membership = membership_of(payload)
+            if membership is not None and membership.bid == bid and payload.get("jid") in jids:
+                found[str(payload["jid"])] = membership.number
     return list(found.values())
 
 
 def retry_failed(client: Client, bid: str) -> int:
     """Move the batch's members from `retry` and the dead set back to their queues. Returns how many there were."""
+    if pretending() is not None:
+        return 0  # The testing modes simulate no retries.
     count = 0
     sets: tuple[JobSet, ...] = (RetrySet(client=client), DeadSet(client=client))
     for one in sets:

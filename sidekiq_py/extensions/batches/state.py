@@ -225,7 +225,7 @@ def bids(pool: Pool, *, newest_first: bool = True, running: bool = False, start:
     """
     held = pretending()
     if held is not None:
-        yield from islice(held.bids(), start, None)
+        yield from islice(held.bids(newest_first=newest_first), start, None)
         return
     command, key = "ZREVRANGE" if newest_first else "ZRANGE", steps.RUNNING if running else steps.ALL
     last: tuple[float, bytes] | None = None

@@ -7,6 +7,7 @@ import pytest
 
 import sidekiq_py as sidekiq
 from sidekiq_py import program
+from sidekiq_py.api import Batches
 from sidekiq_py.extensions.batches.errors import BatchDoneError, BatchGoneError
 from sidekiq_py.testing import fake, inline
 from tests.support.declared_jobs import no_jobs_declared
@@ -148,6 +149,29 @@ def test_children_hold_back_their_parent() -> None:
 
         assert calls == [("success", "child"), ("success", "parent")]
         assert parent.status().total == 1
+
+
+def test_a_removed_job_is_not_waited_for() -> None:
+    """It is found among the jobs that the mode keeps, because no Redis has it."""
+    with fake() as enqueued:
+        batch = batch_of("ok", "later")
+        [_, later] = enqueued.jobs()
+
+        assert batch.remove([later.jid]) == 1
+        enqueued.perform_one("row")
+
+        assert batch.status().success
+        assert batch.remove(["no such id"]) == 0
+
+
+@pytest.mark.parametrize("mode", [fake, inline])
+def test_the_list_of_all_batches_asks_no_redis(mode: Any) -> None:
+    """The newest one is first, as anywhere; `list` also asks for the length."""
+    with mode():
+        first, second = batch_of(), batch_of()
+
+        assert [status.bid for status in list(Batches())] == [second.bid, first.bid]
+        assert first.retry_failed() == 0
 
 
 def test_each_mode_begins_with_no_batch() -> None:

@@ -64,6 +64,7 @@ def test_batches(confined: Confined, tmp_path: Path, *, track: bool) -> None:
     tracked = rights_on_top("[Tracked batches]") if track else []
     confined.users.give("worker", [*workers, *tracked])
     confined.users.give("enqueue", [*clients, *tracked])
+    confined.users.give("operator", tracked)
     confined.program("enqueue")
     batch = sidekiq.Batch(description="users", track=track)
     batch.on("complete", "Ended")

@@ -216,6 +216,17 @@ def test_a_pool_of_redis_py_s_asyncio_half_is_taken_over(redis_url: str, pushed:
     assert len(pushed.queue()) == 2
 
 
+def test_a_pool_s_options_for_its_own_connections_stay_with_it(redis_url: str, pushed: Pushed) -> None:
+    """redis-py's pools follow a server that moves. Awaited connections of redis-py 7 and 8.0 refuse these options."""
+    given = redis.Redis.from_url(redis_url, protocol=3).connection_pool
+    pool = AdoptedPool(given)
+
+    asyncio.run(sidekiq.AsyncClient(pool=pool).push({"class": "A", "args": []}))
+
+    assert len(pushed.queue()) == 1
+    assert not [name for name in pool.connection_options if name.startswith(("maint_", "orig_"))]
+
+
 @pytest.mark.parametrize("is_awaited", [False, True], ids=["blocking", "awaited"])
 def test_a_client_of_redis_py_brings_its_time_limit(redis_server: RedisServer, *, is_awaited: bool) -> None:
     """A web request that would rather fail than wait; without one it would be the usual five seconds."""

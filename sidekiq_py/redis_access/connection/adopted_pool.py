@@ -15,6 +15,12 @@ from sidekiq_py.redis_access.connection.settings import RedisSettings
 
 # Options that decide how commands are sent and replies are read. We set these ourselves.
 _OURS = ("decode_responses", "protocol", "retry", "retry_on_error", "retry_on_timeout", "health_check_interval")
+# Options that a pool of redis-py 7 or later adds for its own connections, so that it can move them to another server
+# during maintenance. In 7 and 8.0 those of a blocking pool are errors for an awaited connection.
+_FOREIGN = (
+    *("maint_notifications_pool_handler", "maint_notifications_config"),
+    *("orig_host_address", "orig_socket_timeout", "orig_socket_connect_timeout"),
+)
 
 _BLOCKING: dict[Any, Any] = {
     aio.Connection: PlainConnection,
@@ -50,7 +56,7 @@ class AdoptedPool(Pool):
         )
         kind: Any = foreign.connection_class
         self.connection_class: type[AbstractConnection] = _BLOCKING.get(kind, kind)
-        self.connection_options = {k: v for k, v in given.items() if k not in _OURS}
+        self.connection_options = {k: v for k, v in given.items() if k not in (*_OURS, *_FOREIGN)}
         self._make = self._make_connection
 
     def __repr__(self) -> str:

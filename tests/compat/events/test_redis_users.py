@@ -31,7 +31,17 @@ def test_the_documented_rights_are_enough_to_send_events(
 ) -> None:
     """Nothing is refused but what every connection may be refused."""
     redis_client.execute_command(
-        "ACL", "SETUSER", "teller", "reset", "on", ">secret", "-@all", "+ping", "+select", *documented_rules()
+        "ACL",
+        "SETUSER",
+        "teller",
+        "reset",
+        "on",
+        ">secret",
+        "resetchannels",
+        "-@all",
+        "+ping",
+        "+select",
+        *documented_rules(),
     )
     request.addfinalizer(lambda: redis_client.acl_deluser("teller"))
     redis_client.acl_log_reset()

@@ -29,7 +29,8 @@ class Plan:
 
     Attributes:
         broker: The Redis that holds the worker's jobs; None for a run in the caller's process.
-        fun: The callable to run: `run`, or the task itself if its class defines `__call__`.
+        fun: The callable to run: `run`, or the task itself if its class defines `__call__`. Internal tasks run without
+            it: it may ask for arguments that every task of the program has, and Celery has no task in their place.
         before_start, on_success, after_return: The hooks that the task defines, or None.
         stores: True if there is a result backend.
         cleans_up: Called after each run, in addition to the hooks.
@@ -40,7 +41,8 @@ class Plan:
         self.task = task
         self.app: App = task.app
         self.hostname = hostname or gethostname()
-        self.fun: Callable[..., Any] = task if task_has_custom(task, "__call__") else task.run
+        calls_itself = task_has_custom(task, "__call__") and not getattr(task, "_is_internal", False)
+        self.fun: Callable[..., Any] = task if calls_itself else task.run
         self.is_async = iscoroutinefunction(task.run)
         self.before_start = _own_hook(task, "before_start")
         self.on_success = _own_hook(task, "on_success")

@@ -34,7 +34,7 @@ logger = logging.getLogger("celery.app.trace")
 
 def add_tasks(app: App) -> None:
     """Add the tasks that move workflows on."""
-    add = partial(app.task, bind=True, shared=False, lazy=False, ignore_result=True, max_retries=0)
+    add = partial(app.task, bind=True, shared=False, lazy=False, ignore_result=True, max_retries=0, _is_internal=True)
 
     # Calls a chord's body with the results. Each part of a chord prepares a call of it, as any may be the last: it is
     # not announced, as most are never pushed. Redis writes the results into its arguments, so they are JSON, whatever

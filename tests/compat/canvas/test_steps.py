@@ -11,6 +11,7 @@ from sidekiq_celery.result import AsyncResult
 from sidekiq_py.api import JobDraft, JobRecord
 from sidekiq_py.errors import PayloadError
 from tests.compat.tasks.worker import TaskWorker
+from tests.support.waiting import eventually
 
 _SECONDS = 60
 
@@ -139,6 +140,37 @@ def test_who_listens_to_publishing_is_told_of_a_chord_s_body_once(app: Celery, w
         signals.after_task_publish.disconnect(after)
 
     assert told == ["one_more"] * 3 + ["trace_of"]
+
+
+def test_a_call_of_the_program_s_base_class_does_not_hold_up_a_chord(app: Celery, worker: TaskWorker) -> None:
+    """A class for all tasks may ask each call for a tenant. The tasks that call or fail a body have none to give."""
+
+    class OfATenant(Task):
+        typing = False
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            return f"{kwargs.pop('tenant')}: {super().__call__(*args, **kwargs)}"
+
+        def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
+            return super().apply_async(args, kwargs, **options)
+
+    app.Task = OfATenant
+
+    @app.task(name="hello")
+    def hello(name: str) -> str:
+        return name
+
+    @app.task(name="refuse")
+    def refuse() -> None:
+        raise ValueError("refused")
+
+    worker.start()
+
+    canvas = chord([hello.s("a", tenant="x"), hello.s("b", tenant="y")], hello.s(tenant="z"))
+    assert canvas.apply_async().get(timeout=_SECONDS) == "z: ['x: a', 'y: b']"
+
+    canvas = chord([hello.s("a", tenant="x"), refuse.s(tenant="y")], hello.s(tenant="z"))
+    assert eventually(canvas.apply_async().failed, within_seconds=_SECONDS)
 
 
 def test_a_call_of_a_step_may_send_a_chain_of_its_own(app: Celery, worker: TaskWorker) -> None:

@@ -1,5 +1,6 @@
 """What all runs of a task have in common, looked up once."""
 
+import logging
 from collections.abc import Callable
 from inspect import iscoroutinefunction
 from typing import Any
@@ -8,6 +9,8 @@ from sidekiq_celery.contract import App
 from sidekiq_celery.utils.nodenames import gethostname
 from sidekiq_celery.utils.objects import mro_lookup
 from sidekiq_py.extension import RedisSettings
+
+logger = logging.getLogger("celery.app.trace")
 
 # Where the base classes are, whose methods do nothing.
 _OF_BASES = frozenset({"sidekiq_celery.loaders.base", "sidekiq_celery.backends.interface"})
@@ -41,10 +44,11 @@ class Plan:
         self.task = task
         self.app: App = task.app
         self.hostname = hostname or gethostname()
-        calls_itself = task_has_custom(task, "__call__") and not getattr(task, "_is_internal", False)
-        self.fun: Callable[..., Any] = task if calls_itself else task.run
+        is_internal = getattr(task, "_is_internal", False)
+        self.fun: Callable[..., Any] = task if task_has_custom(task, "__call__") and not is_internal else task.run
         self.is_async = iscoroutinefunction(task.run)
-        self.before_start = _own_hook(task, "before_start")
+        before_start = _own_hook(task, "before_start")
+        self.before_start = _logging_errors(before_start, task.name) if before_start and is_internal else before_start
         self.on_success = _own_hook(task, "on_success")
         self.after_return = _own_hook(task, "after_return")
         self.broker: RedisSettings | None = None
@@ -60,6 +64,18 @@ class Plan:
 
 def _own_hook(task: Any, name: str) -> Any:
     return getattr(task, name) if task_has_custom(task, name) else None
+
+
+def _logging_errors(hook: Callable[..., Any], name: str) -> Callable[..., None]:
+    """Let *hook* fail: it may expect what every task of the program has. It is called, for it may set up a context."""
+
+    def call(*args: Any) -> None:
+        try:
+            hook(*args)
+        except Exception:
+            logger.exception("before_start failed for %s, which moves a workflow on and runs all the same", name)
+
+    return call
 
 
 def _changed(part: Any, name: str) -> Any:

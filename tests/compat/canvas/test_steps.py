@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import redis
-from sidekiq_celery import Celery, Task, chain, chord, signals
+from sidekiq_celery import Celery, Task, chain, chord, group, signals
 from sidekiq_celery.canvas import Signature
 from sidekiq_celery.result import AsyncResult
 
@@ -171,6 +171,27 @@ def test_a_call_of_the_program_s_base_class_does_not_hold_up_a_chord(app: Celery
 
     canvas = chord([hello.s("a", tenant="x"), refuse.s(tenant="y")], hello.s(tenant="z"))
     assert eventually(canvas.apply_async().failed, within_seconds=_SECONDS)
+
+
+def test_a_before_start_that_fails_for_all_but_the_program_s_tasks_does_not_hold_up_a_chord(
+    app: Celery, worker: TaskWorker
+) -> None:
+    """A body of several jobs never ran."""
+
+    class OfATenant(Task):
+        def before_start(self, task_id: str, args: Any, kwargs: Any) -> None:
+            kwargs["tenant"]
+
+    app.Task = OfATenant
+
+    @app.task(name="hello")
+    def hello(names: list[str], tenant: str) -> str:
+        return f"{tenant}: {names}"
+
+    worker.start()
+
+    canvas = chord([hello.s(["a"], tenant="x")], group(hello.s(tenant="y"), hello.s(tenant="z")))
+    assert canvas.apply_async().get(timeout=_SECONDS) == ["y: [\"x: ['a']\"]", "z: [\"x: ['a']\"]"]
 
 
 def test_a_call_of_a_step_may_send_a_chain_of_its_own(app: Celery, worker: TaskWorker) -> None:

@@ -4,11 +4,13 @@ import asyncio
 import builtins
 import time
 from collections.abc import Callable, Generator, Iterator
+from itertools import islice
 from types import GenericAlias
 from typing import Any
 
 from sidekiq_celery import _state, states
 from sidekiq_celery._result.base import ResultBase, assert_will_not_block, new_promise
+from sidekiq_celery._result.single import read_together
 from sidekiq_celery.exceptions import ImproperlyConfigured, TimeoutError
 
 
@@ -93,23 +95,36 @@ class ResultSet(ResultBase):
 
     def successful(self) -> bool:
         """True if all tasks have succeeded."""
-        return all(result.successful() for result in self.results)
+        return all(not waits and result.successful() for result, waits in self._read_ahead())
 
     def failed(self) -> bool:
         """True if any task has failed."""
-        return any(result.failed() for result in self.results)
+        return any(not waits and result.failed() for result, waits in self._read_ahead())
 
     def waiting(self) -> bool:
         """True if any task has not ended."""
-        return any(not result.ready() for result in self.results)
+        return not self.ready()
 
     def ready(self) -> bool:
         """True if all tasks have ended."""
-        return all(result.ready() for result in self.results)
+        return all(not waits and result.ready() for result, waits in self._read_ahead())
 
     def completed_count(self) -> int:
         """The number of tasks that have succeeded."""
-        return sum(int(result.successful()) for result in self.results)
+        return sum(not waits and bool(result.successful()) for result, waits in self._read_ahead())
+
+    def _read_ahead(self) -> Iterator[tuple[Any, bool]]:
+        """
+        Yield each result, and whether it is known not to have ended.
+
+        Several are read in a round trip, ten at first and then twice as many each time: the first results often answer
+        a question about all of them.
+        """
+        members, count = iter(self.results), 10
+        while some := list(islice(members, count)):
+            unfinished = read_together(some)
+            yield from ((result, getattr(result, "id", None) in unfinished) for result in some)
+            count = min(2 * count, 1000)
 
     def maybe_throw(self, callback: Any = None, propagate: bool = True) -> None:
         """Raise the error of a failed task, if there is one."""
@@ -195,7 +210,7 @@ class ResultSet(ResultBase):
             raise ImproperlyConfigured("Backend does not support on_message callback")
         started = time.monotonic()
         values = []
-        for result in self.results:
+        for result, _ in self._read_ahead():
             left = None if timeout is None else max(timeout - (time.monotonic() - started), 0.0)
             value = result.get(
                 timeout=left,

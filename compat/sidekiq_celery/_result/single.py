@@ -1,7 +1,7 @@
 """`AsyncResult`: one task's result."""
 
 import asyncio
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from datetime import datetime
 from typing import Any, Generic
 
@@ -11,6 +11,9 @@ from sidekiq_celery._result.tree import Tree
 from sidekiq_celery._state import app_or_default
 from sidekiq_celery._type_variables import R_co
 from sidekiq_celery.exceptions import TimeoutError
+
+# What a subclass may override to read its result in another way.
+_READING = ("_get_task_meta", "maybe_throw", "state", "ready", "successful", "failed")
 
 
 def _stored(name: str, doc: str) -> Any:
@@ -215,21 +218,10 @@ class AsyncResult(Tree, Generic[R_co]):
 
     def _maybe_reraise_parent_error(self) -> None:
         parents = list(self._parents())
-        unknown = [node for node in parents if _is_plain(node) and not node._cache]
-        unfinished = self._ask_at_once(unknown) if len(unknown) > 1 else ()
+        unfinished = read_together(parents)
         for node in reversed(parents):
             if node.id not in unfinished:
                 node.maybe_throw()
-
-    def _ask_at_once(self, nodes: "list[AsyncResult[Any]]") -> set[str]:
-        """Read the results of *nodes* in one round trip. Returns the ids of those that have not ended."""
-        backend = self.backend
-        if not backend.supports_native_join or any(node.backend is not backend for node in nodes):
-            return set()
-        by_id = {node.id: node for node in nodes}
-        for task_id, meta in backend.get_many(list(by_id), max_iterations=1):
-            by_id.pop(task_id)._maybe_set_cache(meta)
-        return set(by_id)
 
     def _parents(self) -> Iterator[Any]:
         node = self.parent
@@ -369,8 +361,30 @@ class AsyncResult(Tree, Generic[R_co]):
         )
 
 
-def _is_plain(node: Any) -> bool:
+def read_together(results: Iterable[Any]) -> set[str]:
+    """
+    Read results that are not known yet in one round trip. Those that have to be read one by one are left alone.
+
+    Returns:
+        The ids of those that have not ended.
+    """
+    unknown = [result for result in results if _is_plain(result) and not result._cache]
+    if len(unknown) < 2:
+        return set()
+    backend = unknown[0].backend
+    # Only reading one result is retried for `result_backend_always_retry`.
+    if not backend.supports_native_join or backend.always_retry:
+        return set()
+    if any(result.backend is not backend for result in unknown):
+        return set()
+    by_id = {result.id: result for result in unknown}
+    for task_id, meta in backend.get_many(list(by_id), max_iterations=1):
+        by_id.pop(task_id)._maybe_set_cache(meta)
+    return set(by_id)
+
+
+def _is_plain(result: Any) -> bool:
     """Whether a result can be read together with others: nothing is overridden, and its id is a string."""
-    kind = type(node)
-    own = isinstance(node, AsyncResult) and type(node.id) is str
-    return own and kind._get_task_meta is AsyncResult._get_task_meta and kind.maybe_throw is AsyncResult.maybe_throw
+    kind = type(result)
+    own = isinstance(result, AsyncResult) and type(result.id) is str
+    return own and all(getattr(kind, name) is getattr(AsyncResult, name) for name in _READING)

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+import redis
 from sidekiq_celery import Celery, states
 from sidekiq_celery._wire.context import Context
 from sidekiq_celery.exceptions import IncompleteStream, TaskRevokedError
@@ -223,6 +224,53 @@ def test_a_set_sums_up_its_results(app: Celery) -> None:
     assert (results.successful(), results.failed()) == (False, True)
     with pytest.raises(KeyError):
         results.maybe_throw()
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [("ready", False), ("successful", False), ("failed", False), ("waiting", True), ("completed_count", 150)],
+)
+def test_a_question_about_a_large_group_reads_many_results_at_once(
+    app: Celery, redis_client: redis.Redis, question: str, answer: int
+) -> None:
+    """It took a round trip for each of the results."""
+    ids = [f"task-{number}" for number in range(300)]
+    for done in ids[:150]:
+        app.backend.mark_as_done(done, 1)
+    group = app.GroupResult("g", [app.AsyncResult(each) for each in ids])
+    redis_client.config_resetstat()
+
+    assert getattr(group, question)() == answer
+
+    calls = {name: each["calls"] for name, each in redis_client.info("commandstats").items()}
+    assert calls.get("cmdstat_get", 0) + calls["cmdstat_mget"] < 10
+
+
+def test_join_reads_many_results_at_once(app: Celery, redis_client: redis.Redis) -> None:
+    """`get` does so, too; `join` took a round trip for each."""
+    ids = [f"task-{number}" for number in range(300)]
+    for number, each in enumerate(ids):
+        app.backend.mark_as_done(each, number)
+    group = app.GroupResult("g", [app.AsyncResult(each) for each in ids])
+    redis_client.config_resetstat()
+
+    assert group.join(timeout=60) == list(range(300))
+
+    assert redis_client.info("commandstats")["cmdstat_mget"]["calls"] < 10
+
+
+def test_a_group_may_mix_results_that_are_read_in_different_ways(app: Celery) -> None:
+    """A nested group and a result that did not go through Redis have to be asked themselves."""
+    app.backend.mark_as_done("a", 1)
+    nested = app.GroupResult("n", [app.AsyncResult("a"), app.AsyncResult("b")])
+    eager: AsyncResult[int] = EagerResult("e", 1, "SUCCESS")
+    results = app.ResultSet([eager, app.ResultSet([app.AsyncResult("a")]), nested, app.AsyncResult("a")])
+    assert (results.ready(), results.completed_count()) == (False, 3)
+
+    app.backend.mark_as_done("b", 2)
+
+    assert (results.ready(), results.successful(), results.failed()) == (True, True, False)
+    assert results.completed_count() == 4
 
 
 def test_a_group_is_true_and_equal_by_all_of_it(app: Celery) -> None:

@@ -212,13 +212,14 @@ class JobSet(SizedOfRedis):
         """The number of entries."""
         return job_sets.size(self._pool, self.name)
 
-    def scan(self, match: str, count: int = 100) -> Iterator[SortedEntry]:
+    def scan(self, match: str, count: int | None = None) -> Iterator[SortedEntry]:
         """
         The entries whose bytes contain *match*. Redis does the search; the order is undefined.
 
         Args:
             match: A glob pattern; without a `*`, a text to find anywhere.
-            count: How many entries Redis looks at per round trip.
+            count: How many entries Redis looks at per round trip, 100 in Ruby. None for up to 3,000, fewer if they are
+                large.
         """
         pattern = match if "*" in match else f"*{match}*"
         return self._scan(pattern, count)

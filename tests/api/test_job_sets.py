@@ -291,6 +291,18 @@ def test_scanning_finds_text_anywhere_in_the_payload(pool, failed):
     assert [entry.jid for entry in RetrySet().scan("*Mail*")] == ["a"]
 
 
+def test_scanning_a_large_set_of_small_jobs_takes_a_few_round_trips(pool, redis_client, failed):
+    """With Ruby's hundred entries for each, ten thousand took a hundred of them."""
+    failed(*(f"{number:024x}" for number in range(10_000)))
+    redis_client.config_resetstat()
+
+    assert len(list(RetrySet().scan("HardJob"))) == 10_000
+    assert redis_client.info("commandstats")["cmdstat_zscan"]["calls"] < 10
+
+    assert len(list(RetrySet().scan("HardJob", 100))) == 10_000
+    assert redis_client.info("commandstats")["cmdstat_zscan"]["calls"] > 90
+
+
 def test_an_entry_can_be_written_as_it_is(pool, redis_client):
     """`schedule` is Ruby's `JobSet#schedule`."""
     ScheduledSet().schedule(T0, {"class": "A", "args": [1.0]})

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Set
 
 from sidekiq_py.api.job_record import JobRecord
-from sidekiq_py.api.job_sets import DeadSet, JobSet, RetrySet, ScheduledSet
+from sidekiq_py.api.job_sets import DeadSet, JobSet, RetrySet, ScheduledSet, SortedEntry
 from sidekiq_py.api.queue import Queue
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.errors import RedisReplyError
@@ -60,14 +60,28 @@ def retry_failed(client: Client, bid: str) -> int:
     count = 0
     sets: tuple[JobSet, ...] = (RetrySet(client=client), DeadSet(client=client))
     for one in sets:
-        for entry in one.scan(f'*"{bid}"*'):
-            membership = membership_of(entry.item)
-            if membership is None or membership.bid != bid:
-                continue
-            track = rows.track_of(client.pool, bid, membership.number) if entry.get(TRACKED_KEY) else None
+        tracked: list[tuple[SortedEntry, int]] = []
+        result = one.retry_many(_untracked(one, bid, tracked))
+        count += result.moved
+        for entry, number in tracked:
+            track = rows.track_of(client.pool, bid, number)
             if entry.retry():
                 count += 1
                 if track is not None:
                     # If this process is killed before this, the row is corrected when the job begins.
-                    steps.call(client.pool, "enqueued_again", bid, membership.number, track)
+                    steps.call(client.pool, "enqueued_again", bid, number, track)
+        if result.errors:
+            raise result.errors[0][1]
     return count
+
+
+def _untracked(one: JobSet, bid: str, tracked: list[tuple[SortedEntry, int]]) -> Iterator[SortedEntry]:
+    """The batch's members in a set. Those with a row, which has to change with them, are added to *tracked* instead."""
+    for entry in one.scan(f'*"{bid}"*'):
+        membership = membership_of(entry.item)
+        if membership is None or membership.bid != bid:
+            continue
+        if entry.get(TRACKED_KEY):
+            tracked.append((entry, membership.number))
+        else:
+            yield entry

@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+import redis
 
 import sidekiq_py as sidekiq
 from sidekiq_py import program
@@ -112,6 +113,23 @@ def test_complete_comes_with_the_first_attempt_of_all(app: Program, worker: Any)
     app.wait_until_idle()
     assert app.events(batch.bid) == ["complete", "success"]
     assert (status.pending, status.failures) == (0, 0)
+
+
+def test_many_failed_jobs_are_retried_a_hundred_in_a_round_trip(app: Program, redis_client: redis.Redis) -> None:
+    """One by one, half a thousand took half a thousand scripts. Jobs of other batches stay."""
+    batch, other = Batch(), Batch()
+    for each in (batch, other):
+        with each.jobs():
+            app.deed.perform_bulk([["ok"]] * 300)
+    [queue] = redis_client.keys("queue:*")
+    redis_client.zadd("dead", dict.fromkeys(redis_client.lrange(queue, 0, -1), 1_700_000_000))
+    redis_client.delete(queue)
+    redis_client.config_resetstat()
+
+    assert batch.retry_failed() == 300
+
+    assert redis_client.info("commandstats")["cmdstat_evalsha"]["calls"] < 20
+    assert (redis_client.llen(queue), redis_client.zcard("dead")) == (300, 300)
 
 
 def test_a_job_that_fails_twice_is_counted_once(app: Program, worker: Any) -> None:

@@ -13,12 +13,14 @@ from tests.support.redis_server import RedisServer
 
 # Modules and names that the library or its dependencies could use on Linux.
 AS_ON_WINDOWS = """
-import os, select, sys, time
+import os, select, signal, sys, time
 
 for name in ("fcntl", "resource", "pwd", "grp", "termios", "curses"):
     sys.modules[name] = None
 for module, names in (
     (os, ("fork", "register_at_fork", "getuid", "sched_getaffinity")),
+    (os, [name for name in vars(os) if name.startswith("EX_") and name != "EX_OK"]),
+    (signal, ("SIGALRM", "SIGHUP", "SIGKILL", "SIGQUIT", "SIGURG", "SIGUSR1", "pthread_kill", "pthread_sigmask")),
     (select, ("poll", "epoll")),
     (time, ("clock_gettime", "CLOCK_BOOTTIME", "CLOCK_MONOTONIC")),
 ):

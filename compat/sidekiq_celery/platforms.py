@@ -9,11 +9,12 @@ from typing import Any
 
 __all__ = ("EX_FAILURE", "EX_OK", "EX_UNAVAILABLE", "EX_USAGE", "pyimplementation", "signal_name", "signals")
 
-EX_OK = os.EX_OK
+# Windows has only the first in `os`.
+EX_OK = 0
 EX_FAILURE = 1
-EX_UNAVAILABLE = os.EX_UNAVAILABLE
-EX_USAGE = os.EX_USAGE
-EX_CANTCREAT = os.EX_CANTCREAT
+EX_USAGE = 64
+EX_UNAVAILABLE = 69
+EX_CANTCREAT = 73
 
 SYSTEM = platform.system()
 IS_LINUX = SYSTEM == "Linux"

@@ -31,7 +31,7 @@ AS_ON_MACOS = """
 import builtins, os, select, signal, socket, sys, time
 
 for module, names in (
-    (os, ("sched_getaffinity", "pipe2", "pidfd_open")),
+    (os, ("sched_getaffinity", "pipe2", "pidfd_open", "waitid")),
     (select, ("epoll",)),
     (signal, ("sigtimedwait", "sigwaitinfo")),
     (socket, ("SOCK_CLOEXEC", "SOCK_NONBLOCK", "TCP_KEEPIDLE", "TCP_USER_TIMEOUT")),
@@ -72,13 +72,19 @@ from sidekiq_py.contrib import statsd
 
 app = Celery("shop", broker=sys.argv[1], backend=sys.argv[1])
 
-@app.task
+@app.task(time_limit=0.5)
+def hang():
+    time.sleep(60)
+
+@app.task(time_limit=60)
 def close():
+    app.AsyncResult("the-hanging").get(timeout=60, propagate=False, disable_sync_subtasks=False)
     while not app.control.ping(timeout=1):
         pass  # what is said before the worker listens is heard by nobody
     app.control.shutdown()
 
 statsd.start("127.0.0.1", 9)
+hang.apply_async(task_id="the-hanging")
 close.apply_async(task_id="the-last")
 app.worker_main(["worker", "--loglevel=WARNING"])
 """
@@ -100,7 +106,7 @@ def test_windows_enqueues_and_waits_for_results(redis_server: RedisServer) -> No
 
 
 def test_macos_runs_workers(redis_server: RedisServer) -> None:
-    """As many processes as there are processors, with metrics to StatsD."""
+    """Its processes are forked, and one whose task is past its hard limit is replaced; with metrics to StatsD."""
     ran = run(AS_ON_MACOS + WORKER, redis_server)
 
     with redis.Redis.from_url(redis_server.url) as client:

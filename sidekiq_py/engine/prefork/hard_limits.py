@@ -222,7 +222,9 @@ class HardLimits:
 
 
 def _has_stopped(pid: int) -> bool:
-    """True once no thread of the child runs any more."""
+    """True once no thread of the child runs any more. False if the system cannot tell, as macOS before Python 3.13."""
+    if not hasattr(os, "waitid"):
+        return False
     try:
         return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG) is not None
     except ChildProcessError:

@@ -1,5 +1,8 @@
 """What one heartbeat writes, release by release, and what it brings back."""
 
+import builtins
+from typing import Any
+
 import pytest
 import redis
 
@@ -162,3 +165,17 @@ def test_memory_is_told_in_kilobytes() -> None:
         [line] = [line for line in file if line.startswith("VmRSS:")]
 
     assert beats.rss_kb() == pytest.approx(int(line.split()[1]), rel=0.1)
+
+
+def test_memory_is_told_in_kilobytes_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on FreeBSD, or in a sandbox of Linux: the highest value so far, in the unit of that system."""
+    now_kb, open_file = beats.rss_kb(), builtins.open
+
+    def open_but_no_proc(path: Any, *args: Any, **kwargs: Any) -> Any:
+        if str(path).startswith("/proc"):
+            raise FileNotFoundError(path)
+        return open_file(path, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "open", open_but_no_proc)
+
+    assert beats.rss_kb() >= now_kb * 0.9

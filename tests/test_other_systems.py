@@ -7,6 +7,7 @@ There is no real one to run on. Here Linux lacks what they lack.
 import subprocess
 import sys
 
+import pytest
 import redis
 
 from tests.support.redis_server import RedisServer
@@ -88,6 +89,12 @@ hang.apply_async(task_id="the-hanging")
 close.apply_async(task_id="the-last")
 app.worker_main(["worker", "--loglevel=WARNING"])
 """
+WORKER_COMMAND = """
+from {package}.__main__ import main
+
+sys.argv[1:] = ["worker"]
+main()
+"""
 
 
 def run(program: str, redis_server: RedisServer) -> subprocess.CompletedProcess[str]:
@@ -103,6 +110,17 @@ def test_windows_enqueues_and_waits_for_results(redis_server: RedisServer) -> No
     ran = run(AS_ON_WINDOWS + PRODUCER, redis_server)
 
     assert (ran.stdout, ran.stderr) == ("5 42\n", "")
+
+
+@pytest.mark.parametrize("package", ["sidekiq_py", "sidekiq_celery"])
+def test_windows_is_told_where_workers_run(package: str, redis_server: RedisServer) -> None:
+    """In one sentence, not with the traceback of the first thing that Windows lacks."""
+    ran = run(AS_ON_WINDOWS + WORKER_COMMAND.format(package=package), redis_server)
+
+    assert ran.returncode == 1
+    assert ran.stderr == (
+        "Error: Workers need Unix signals, which Windows lacks: run them on Linux, in WSL or in a container.\n"
+    )
 
 
 def test_macos_runs_workers(redis_server: RedisServer) -> None:

@@ -21,6 +21,10 @@ from types import FrameType
 from typing import Any
 
 from sidekiq_py.engine.fetch.wake_pipe import wake_pipe
+from sidekiq_py.errors import SidekiqError
+
+if not hasattr(signal, "SIGURG"):
+    raise SidekiqError("Workers need Unix signals, which Windows lacks: run them on Linux, in WSL or in a container.")
 
 NAMES = ("TERM", "INT", "TSTP", "USR1", "USR2", "TTIN")
 

@@ -40,7 +40,7 @@ class ProcessPlace:
     @classmethod
     def here(cls, proc: Path = _PROC) -> "ProcessPlace":
         """Return the place of this process."""
-        stat = _stat_in(proc / "self")
+        stat = _own_stat(proc)
         return cls(_boot_id(), _pid_namespace(), os.getpid(), stat.start if stat is not None else 0)
 
     def is_provably_dead(self, proc: Path = _PROC) -> bool:
@@ -130,6 +130,18 @@ def _pid_namespace() -> str:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
         return ""
+
+
+def _own_stat(proc: Path) -> _Stat | None:
+    """
+    The stat of this process, read as its first thread's: qemu, which runs containers for another processor, makes up
+    `/proc/self/stat`, with another start time than other processes see. They would count this one as dead.
+    """
+    try:
+        number = os.readlink(proc / "self")
+    except OSError:
+        return None
+    return _stat_in(proc / "self" / "task" / number)
 
 
 def _stat_of(pid: int, proc: Path) -> _Stat | None:

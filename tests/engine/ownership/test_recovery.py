@@ -728,15 +728,23 @@ def outer_proc(tmp_path: Path) -> Path:
     name, _, numbers = Path("/proc/self/stat").read_text().rpartition(")")
     words = numbers.split()
     outer = str(os.getpid() + 1_000_000)
-    for number, start in ((outer, words[19]), (str(os.getpid()), "77")):
-        (tmp_path / number).mkdir()
-        (tmp_path / number / "stat").write_text(f"{name}) {' '.join([*words[:19], start, *words[20:]])}\n")
+    for folder, start in ((outer, words[19]), (f"{outer}/task/{outer}", words[19]), (str(os.getpid()), "77")):
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        (tmp_path / folder / "stat").write_text(f"{name}) {' '.join([*words[:19], start, *words[20:]])}\n")
     (tmp_path / "self").symlink_to(outer)
     return tmp_path
 
 
 def test_where_proc_is_that_of_another_namespace_the_start_is_this_process_s(outer_proc: Path) -> None:
     """Under its number stands somebody else there, whose start would be taken for its own."""
+    assert ProcessPlace.here(outer_proc) == HERE
+
+
+def test_a_process_knows_its_start_as_others_see_it(outer_proc: Path) -> None:
+    """qemu makes up the file of the process itself, and workers in a container for another processor ran jobs twice."""
+    made_up = outer_proc / "self" / "stat"
+    made_up.write_text(f"1 (python) R {'0 ' * 18}78 {'0 ' * 30}\n")
+
     assert ProcessPlace.here(outer_proc) == HERE
 
 

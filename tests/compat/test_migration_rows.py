@@ -107,6 +107,34 @@ def test_a_program_adds_a_command(commands: dict[str, click.Command]) -> None:
         assert CliRunner().invoke(celery, ["greet"]).output == "hello\n"
 
 
+def test_a_command_of_a_program_need_not_take_preload_options(app: Celery, commands: dict[str, click.Command]) -> None:
+    """They are told of; previously each run of such a command was a `TypeError`. A command that takes one gets it."""
+    calls: list[Any] = []
+
+    def listen(options: Any, **_: Any) -> None:
+        calls.append(options)
+
+    @celery.command("without")
+    def without() -> None:
+        calls.append("without")
+
+    @celery.command("with-site")
+    @click.pass_context
+    def with_site(ctx: click.Context, site: str) -> None:
+        calls.append(f"with {site}")
+
+    app.user_options["preload"].add(CeleryOption(("--site",), default="none"))
+    signals.user_preload_options.connect(listen)
+    try:
+        with logging_kept():
+            app.start(["without", "--site", "here"])
+            app.start(["with-site", "--site", "there"])
+    finally:
+        signals.user_preload_options.disconnect(listen)
+
+    assert calls == [{"site": "here"}, "without", {"site": "there"}, "with there"]
+
+
 def test_a_task_that_has_started_says_so(app: Celery, worker: TaskWorker) -> None:
     """By its option or the setting; and who ignores results, may keep errors."""
     app.conf.task_track_started = True

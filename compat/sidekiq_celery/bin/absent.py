@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sidekiq_celery.bin.base import add_preload_options
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_py.errors import ConfigError
 
@@ -110,7 +111,10 @@ class _Added(click.Command):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        return self._loaded().make_context(info_name, args, parent, **extra)
+        command = self._loaded()
+        if parent is not None and parent.obj is not None:
+            add_preload_options(command, parent.obj.app)
+        return command.make_context(info_name, args, parent, **extra)
 
     def _loaded(self) -> click.Command:
         from sidekiq_celery.import_alias import install_as_celery

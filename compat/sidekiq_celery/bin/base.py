@@ -36,11 +36,11 @@ __all__ = (
     "JsonObject",
     "LogLevel",
     "ParamType",
+    "add_preload_options",
     "daemon_options",
     "handle_preload_options",
     "no_daemon",
     "own_setting",
-    "preload_options",
     "reaching_redis",
     "writing",
 )
@@ -50,6 +50,10 @@ if TYPE_CHECKING:
 else:
     # In older releases of click, it takes no type parameters.
     ParamType = click.ParamType
+
+
+# Marks a callback that passes preload options on.
+_HANDLED = "_handles_preload_options"
 
 
 class CLIContext:
@@ -118,23 +122,34 @@ def handle_preload_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """
     Pass options that an app has added to all commands to `signals.user_preload_options`.
 
-    *command* is not given those, nor options that were added to it alone, unless it takes any keyword.
+    *command* is given those, and options that were added to it alone, only if it takes them.
     """
+    if getattr(command, _HANDLED, False):
+        return command
     parameters = signature(command).parameters
     takes_all = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values())
 
     @wraps(command)
-    def call(ctx: click.Context, *args: Any, **kwargs: Any) -> Any:
-        given = preload_options(ctx)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        ctx = click.get_current_context()
+        given = _preload_options(ctx)
         if given:
             user_preload_options.send(sender=command, app=ctx.obj.app, options=given)
-        taken = {name: value for name, value in kwargs.items() if takes_all or name in parameters}
-        return command(ctx, *args, **{name: value for name, value in taken.items() if name not in given})
+        return command(*args, **{name: value for name, value in kwargs.items() if takes_all or name in parameters})
 
+    setattr(call, _HANDLED, True)
     return call
 
 
-def preload_options(ctx: click.Context) -> dict[str, Any]:
+def add_preload_options(command: click.Command, app: Any) -> None:
+    """Let *command*, which may be another package's, have the options that *app* adds to all commands."""
+    preload = app.user_options.get("preload", ())
+    command.params.extend(option for option in preload if option not in command.params)
+    if preload and command.callback is not None:
+        command.callback = handle_preload_options(command.callback)
+
+
+def _preload_options(ctx: click.Context) -> dict[str, Any]:
     """The values of the options that the app has added to all commands."""
     names = [option.name for option in ctx.obj.app.user_options.get("preload", ())]
     return {name: ctx.params[name] for name in names if name in ctx.params}

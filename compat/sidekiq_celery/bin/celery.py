@@ -11,7 +11,7 @@ import sidekiq_py
 from sidekiq_celery._version import VERSION_BANNER, __version__
 from sidekiq_celery.app.finding import find_app, is_of_the_real_celery
 from sidekiq_celery.bin.absent import USE_OUR_NAME, Commands, is_of_celery
-from sidekiq_celery.bin.base import CLIContext
+from sidekiq_celery.bin.base import CLIContext, add_preload_options
 from sidekiq_celery.bin.beat import beat
 from sidekiq_celery.bin.bridge import bridge
 from sidekiq_celery.bin.control import control, inspect, status
@@ -119,10 +119,9 @@ def _load(ctx: click.Context, name: str) -> Any:
 
 
 def _add_user_options(app: Any) -> None:
-    preload = list(app.user_options.get("preload", ()))
     for name, command in celery.commands.items():
-        added = [*app.user_options.get(name, ()), *preload]
-        command.params.extend(option for option in added if option not in command.params)
+        command.params.extend(option for option in app.user_options.get(name, ()) if option not in command.params)
+        add_preload_options(command, app)
 
 
 def main() -> Any:

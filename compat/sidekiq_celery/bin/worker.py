@@ -14,7 +14,6 @@ from sidekiq_celery.bin.base import (
     handle_preload_options,
     no_daemon,
     own_setting,
-    preload_options,
     reaching_redis,
     writing,
 )
@@ -131,9 +130,8 @@ def worker(ctx: click.Context, hostname: str | None, pidfile: str | None, **opti
             pidfile=pidfile,
             no_color=ctx.obj.no_color or None,
             quiet=ctx.obj.quiet,
+            # For the app's bootsteps, these include the options that it has added.
             **options,
-            # For the app's bootsteps.
-            **preload_options(ctx),
         )
         running.start()
     ctx.exit(running.exitcode)

@@ -778,3 +778,29 @@ def test_a_package_adds_a_command(tmp_path: Path, redis_url: str) -> None:
     assert (
         "the command 'broken' (greeting_that_is_nowhere:greet) cannot be loaded: ModuleNotFoundError" in broken.stderr
     )
+
+
+def test_a_command_of_a_package_has_the_app_s_preload_options(tmp_path: Path, redis_url: str) -> None:
+    """Flower is one: an app that reads its settings from `--ini` needs the option there, too."""
+    (tmp_path / "greeting-1.0.dist-info").mkdir()
+    (tmp_path / "greeting-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: greeting\nVersion: 1\n")
+    (tmp_path / "greeting-1.0.dist-info" / "entry_points.txt").write_text("[celery.commands]\ngreet = greeting:greet\n")
+    (tmp_path / "greeting.py").write_text("import click\n\n@click.command()\ndef greet():\n    print('hello')\n")
+    (tmp_path / "pyramid.py").write_text(
+        "import click\nfrom sidekiq_celery import Celery, signals\n\napp = Celery('pyramid')\n"
+        "app.user_options['preload'].add(click.Option(('--ini',)))\n\n"
+        "@signals.user_preload_options.connect\ndef read(options, **_):\n    print('reads', options['ini'])\n"
+    )
+    surroundings = environment(REDIS_URL=redis_url)
+    surroundings["PYTHONPATH"] = os.pathsep.join([str(tmp_path), surroundings["PYTHONPATH"]])
+
+    done = subprocess.run(
+        command("-A", "pyramid", "greet", "--ini", "a.ini"),
+        env={**os.environ, **surroundings},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert done.stdout == "reads a.ini\nhello\n", done.stderr

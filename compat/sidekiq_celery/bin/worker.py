@@ -70,7 +70,7 @@ class _Pool(ParamType):
     "-c",
     "--concurrency",
     type=_Concurrency(),
-    help="Number of tasks to run at once; by default, or with 'auto', one per processor.",
+    help="Number of tasks to run at once; by default one per processor, with 'auto' no more than a container may use.",
 )
 @click.option("-P", "--pool", type=_Pool(), help="prefork (default), threads, solo or asyncio.")
 @click.option("-Q", "--queues", type=QUEUE_NAMES, help="Comma-separated names of queues to serve.")

@@ -1,6 +1,9 @@
 """What `-P` chooses: how many tasks run at once, and in processes, threads or coroutines."""
 
 import os
+from collections.abc import Iterator
+from math import ceil
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from sidekiq_celery.concurrency import PoolName
@@ -29,6 +32,41 @@ def cpu_count() -> int:
     """The number of processors that this process may use."""
     # macOS does not tell.
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def cpu_budget(of_process: Path = Path("/proc/self/cgroup"), mounted: Path = Path("/sys/fs/cgroup")) -> int:
+    """
+    The number of processors that `-c auto` may count on: no more than a container's quota allows, rounded up.
+
+    Args:
+        of_process: The file in which Linux names the control groups of this process.
+        mounted: Where the control groups are.
+    """
+    quotas = (_quota(folder) for folder in _control_groups(of_process, mounted))
+    return min([cpu_count(), *(max(ceil(quota), 1) for quota in quotas if quota is not None)])
+
+
+def _control_groups(of_process: Path, mounted: Path) -> Iterator[Path]:
+    """The folders that may hold a quota: also those above the process's own; within a container, only they exist."""
+    try:
+        lines = of_process.read_text().splitlines()
+    except OSError:
+        lines = []  # not Linux
+    for _, controllers, path in (line.split(":", 2) for line in lines):
+        if {"", "cpu"} & set(controllers.split(",")):
+            group = Path(os.path.normpath(f"/{path.lstrip('/')}"))
+            yield from (mounted / controllers / above.relative_to("/") for above in (group, *group.parents))
+
+
+def _quota(folder: Path) -> float | None:
+    try:
+        if (folder / "cpu.max").exists():
+            quota, period = (folder / "cpu.max").read_text().split()
+        else:  # version 1 of control groups
+            quota, period = ((folder / f"cpu.cfs_{name}_us").read_text().strip() for name in ("quota", "period"))
+    except (OSError, ValueError):
+        return None
+    return int(quota) / int(period) if quota.isdigit() else None
 
 
 def autoscale_range(pool: PoolName, given: Any) -> tuple[int, int] | None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sidekiq_celery import bootsteps, signals
-from sidekiq_celery.concurrency import get_implementation, pool_name
+from sidekiq_celery.concurrency import PoolName, get_implementation, pool_name
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_celery.platforms import EX_FAILURE, EX_OK
@@ -21,7 +21,7 @@ from sidekiq_celery.worker.active_requests import State
 from sidekiq_celery.worker.components import Pool
 from sidekiq_celery.worker.consumer import Consumer
 from sidekiq_celery.worker.engine_config import engine_config
-from sidekiq_celery.worker.pools import autoscale_range, cpu_count, slots
+from sidekiq_celery.worker.pools import autoscale_range, cpu_budget, cpu_count, slots
 from sidekiq_py.errors import SidekiqError
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class WorkController:
         self.heartbeat_seconds = 0.0 if without_heartbeat else float(heartbeat_interval or _HEARTBEAT_SECONDS)
         self.autoscale = autoscale_range(self.pool_name, autoscale)
         wanted = self.autoscale[1] if self.autoscale else either("worker_concurrency", concurrency)
-        self.concurrency = 1 if self.pool_name == "solo" else _number(wanted)
+        self.concurrency = 1 if self.pool_name == "solo" else _number(wanted, self.pool_name)
 
     def setup_instance(
         self,
@@ -389,15 +389,17 @@ def _start_nothing() -> None:
     """Take the place of the function that starts a worker again after HUP."""
 
 
-def _number(concurrency: Any) -> int:
+def _number(concurrency: Any, pool: PoolName) -> int:
     """
-    Return how many tasks run at once.
+    Return how many tasks run at once. With `auto`, a container's quota counts, but only for processes, as in Celery.
 
     Raises:
         ImproperlyConfigured: *concurrency* is neither a number nor `auto`.
     """
-    if not concurrency or str(concurrency).lower() == "auto":
+    if not concurrency:
         return cpu_count()
+    if str(concurrency).strip().lower() == "auto":
+        return cpu_budget() if pool == "prefork" else cpu_count()
     try:
         number = int(concurrency)
     except (TypeError, ValueError):

@@ -40,13 +40,13 @@ class _Concurrency(ParamType):
     name = "N"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        text = str(value).lower()
+        text = str(value).strip().lower()
         if text == "auto":
             return text
-        if not (text.isascii() and text.isdigit()):
-            self.fail(f"concurrency is {text!r}; it must be a whole number of at least 1, or 'auto'", param, ctx)
-        # As in Celery, 0 means what the setting says.
-        return int(text) or None
+        if not (text.isascii() and text.isdigit()) and text:
+            self.fail(f"concurrency is {value!r}; it must be a whole number of at least 1, or 'auto'", param, ctx)
+        # As in Celery, 0, and a variable that is empty, mean what the setting says.
+        return int(text or 0) or None
 
 
 class _Pool(ParamType):

@@ -412,7 +412,7 @@ def test_options_of_the_worker_come_from_the_environment_by_celery_s_names(
 def test_a_concurrency_of_0_is_that_of_the_settings(
     call: Call, project: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in Celery."""
+    """As in Celery. An empty one, too: it comes from a variable that is not set, as in `-c "$CONCURRENCY"`."""
     given: list[Any] = []
 
     def worker(**options: Any) -> None:
@@ -420,9 +420,9 @@ def test_a_concurrency_of_0_is_that_of_the_settings(
         raise ImproperlyConfigured("enough")
 
     monkeypatch.setattr(project.app, "Worker", worker)
-    for concurrency in ("0", "3", "auto"):
+    for concurrency in ("0", "", "3", "auto", "AUTO"):
         assert "enough" in call("worker", "-c", concurrency).output
-    assert given == [None, 3, "auto"]
+    assert given == [None, None, 3, "auto", "auto"]
 
 
 def test_a_concurrency_is_auto_in_any_case(call: Call, project: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

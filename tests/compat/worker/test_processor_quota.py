@@ -50,7 +50,8 @@ def test_no_more_processes_than_the_quota_of_a_container(
 
 
 @pytest.mark.parametrize(
-    ("pool", "concurrency", "counts"), [("prefork", "auto", True), ("threads", "auto", False), ("prefork", None, False)]
+    ("pool", "concurrency", "counts"),
+    [("prefork", "auto", True), ("prefork", "AUTO", True), ("threads", "auto", False), ("prefork", None, False)],
 )
 def test_the_quota_counts_for_processes_that_are_asked_for_with_auto(
     monkeypatch: pytest.MonkeyPatch, pool: str, concurrency: str | None, counts: bool

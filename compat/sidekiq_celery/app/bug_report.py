@@ -5,6 +5,7 @@ import platform
 from sidekiq_celery._state import app_or_default
 from sidekiq_celery._version import VERSION_BANNER
 from sidekiq_celery.contract import App
+from sidekiq_celery.utils.functional import maybe_list
 from sidekiq_celery.utils.imports import qualname
 
 _REPORT = """
@@ -48,7 +49,8 @@ def bugreport(app: App | None = None) -> str:
         kernel=platform.release(),
         implementation=platform.python_implementation(),
         loader=qualname(type(of.loader)),
-        transport=(of.conf.broker_url or "redis").partition("://")[0],
+        # kombu accepts a list of servers, too.
+        transport=next(iter(maybe_list(of.conf.broker_url) or ()), "redis").partition("://")[0],
         results=sanitize_url(of.conf.result_backend or "disabled"),
         settings=of.conf.humanize(),
     )

@@ -313,9 +313,10 @@ def test_an_app_is_closed_behind_a_with(make_app):
     assert app not in _state._get_active_apps()
 
 
-def test_a_report_names_versions_and_settings(make_app):
-    """Without secrets."""
-    text = make_app(broker="redis://:geheim@h/0").bugreport()
+@pytest.mark.parametrize("broker", ["redis://:geheim@h/0", ["redis://:geheim@h/0", "redis://:geheim@i/0"]])
+def test_a_report_names_versions_and_settings(make_app, broker):
+    """Without secrets. kombu accepts a list of servers; previously, such an app had no report."""
+    text = make_app(broker=broker).bugreport()
 
     assert "sidekiq-py:" in text
     assert "transport:redis" in text

@@ -1,11 +1,13 @@
-"""The settings that have no effect here or are misspelled, and logging them once."""
+"""The settings that have no effect here, or only in part, or are misspelled, and logging them once."""
 
 import logging
 from typing import Any
 
 from sidekiq_celery import signals
+from sidekiq_celery._config.censoring import sanitize_url
 from sidekiq_celery._config.defaults import _TO_NEW_KEY, OPTIONS
 from sidekiq_celery.contract import App
+from sidekiq_celery.utils.functional import maybe_list
 from sidekiq_celery.utils.imports import own_name
 
 logger = logging.getLogger("celery.app.effects")
@@ -96,8 +98,23 @@ def misspelled_settings(app: App) -> dict[str, str]:
     return found
 
 
+def servers_left_out(app: App) -> dict[str, str]:
+    """The servers in `broker_url` after the first one, to which kombu would fail over. Sentinels all count."""
+    servers = ";".join(maybe_list(app.conf.broker_write_url) or ()).split(";")
+    is_sentinel = servers[0].partition("://")[0].endswith("sentinel")
+    return {"broker_url": ", ".join(map(sanitize_url, servers[1:]))} if len(servers) > 1 and not is_sentinel else {}
+
+
 def log_settings_without_effect(app: App) -> None:
     """Log the settings without effect and those that are misspelled, each once per process."""
+    left_out = _not_logged(servers_left_out(app))
+    if left_out:
+        logger.warning(
+            "of the servers in broker_url, only the first one is used, not %s: each Redis has jobs of its own. For a "
+            "failover, name sentinels: broker_url = 'sentinel://host1:26379;sentinel://host2:26379/0', and "
+            "broker_transport_options = {'master_name': 'mymaster'}",
+            left_out["broker_url"],
+        )
     wrong = _not_logged(misspelled_settings(app))
     if wrong:
         named = "; ".join(f"{name} (did you mean {near}?)" for name, near in wrong.items())

@@ -339,6 +339,28 @@ def test_settings_without_effect_are_named_once(app, caplog):
     assert "task_acks_late" not in record.message
 
 
+@pytest.mark.parametrize(
+    ("url", "left_out"),
+    [
+        ("redis://a/0;redis://:geheim@b/0", "redis://:********@b/0"),
+        (["redis://a/0", "redis://b/0", "redis://c/0"], "redis://b/0, redis://c/0"),
+        ("redis://a/0", None),
+        ("sentinel://a:26379;sentinel://b:26379/0", None),
+    ],
+)
+def test_a_worker_says_that_it_does_not_fail_over_to_a_second_server(app, caplog, url, left_out):
+    """kombu would. Whoever relies on that should not learn it while the first one is down."""
+    app.conf.broker_url = url
+    effects._logged.clear()
+
+    with caplog.at_level(logging.WARNING, logger="celery.app.effects"):
+        effects.log_settings_without_effect(app)
+        effects.log_settings_without_effect(app)
+
+    expected = [f"of the servers in broker_url, only the first one is used, not {left_out}:"] if left_out else []
+    assert [record.message.partition(" each Redis")[0] for record in caplog.records] == expected
+
+
 @pytest.mark.parametrize("prefix", ["", "CELERY_"])
 def test_a_setting_without_effect_and_without_a_default_is_named_too(app, caplog, prefix):
     """Celery reads `redis_client_name` and a few others without listing them among its settings."""

@@ -5,6 +5,7 @@ import builtins
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -29,8 +30,10 @@ class Awaiting(_Base):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        # Results awaited with `then`, by identity.
-        self._awaited: dict[int, tuple[bytes, Deliver]] = {}
+        # What delivers the results awaited with `then`, and their keys. Each result knows its own.
+        self._awaited: dict[Deliver, bytes] = {}
+        # Of those that were held weakly and are gone. Their end, at any line, must not take a lock.
+        self._abandoned: deque[Deliver] = deque()
         self._awaited_lock = threading.Lock()
 
     @property
@@ -184,22 +187,27 @@ class Awaiting(_Base):
     def add_pending_result(self, result: Any, weak: bool = False) -> Any:
         """Fulfil *result* in a thread of its own when it arrives. With *weak*, waiting does not keep it alive."""
         key = self.get_key_for_task(result.id)
-        hold: Callable[[], Any] = weakref.ref(result) if weak else lambda: result
-        identity = id(result)
 
         def deliver(_: bytes, text: bytes) -> None:
             meta = self.decode_result(text)
-            if meta["status"] not in states.READY_STATES or not self._stop_awaiting(identity):
+            if meta["status"] not in states.READY_STATES or not self._stop_awaiting(deliver):
                 return
             waiting = hold()
             if waiting is not None:
                 # Callbacks may wait for other results, which reach them through this thread, so it must not run them.
                 threading.Thread(target=waiting._maybe_set_cache, args=(meta,), daemon=True).start()
 
+        hold: Callable[[], Any] = (
+            weakref.ref(result, lambda _: self._abandoned.append(deliver)) if weak else lambda: result
+        )
+        with suppress(IndexError):
+            while True:
+                self._stop_awaiting(self._abandoned.popleft())
         with self._awaited_lock:
-            if identity in self._awaited:
+            if getattr(result, "_deliver", None) in self._awaited:
                 return result
-            self._awaited[identity] = (key, deliver)
+            self._awaited[deliver] = key
+            result._deliver = deliver
         self._listener.watch([key], deliver)
         return result
 
@@ -209,24 +217,24 @@ class Awaiting(_Base):
 
     def remove_pending_result(self, result: Any) -> Any:
         """Stop waiting for *result*."""
-        self._stop_awaiting(id(result))
+        self._stop_awaiting(getattr(result, "_deliver", None))
         return result
 
     def forget(self, task_id: str) -> None:
         """Remove a result. Every handle that waits for it stops waiting."""
         key = self.get_key_for_task(task_id)
         with self._awaited_lock:
-            waiting = [identity for identity, (awaited, _) in self._awaited.items() if awaited == key]
-        for identity in waiting:
-            self._stop_awaiting(identity)
+            waiting = [deliver for deliver, awaited in self._awaited.items() if awaited == key]
+        for deliver in waiting:
+            self._stop_awaiting(deliver)
         super().forget(task_id)
 
-    def _stop_awaiting(self, identity: int) -> bool:
+    def _stop_awaiting(self, deliver: Deliver | None) -> bool:
         with self._awaited_lock:
-            known = self._awaited.pop(identity, None)
-        if known is None:
+            key = self._awaited.pop(deliver, None) if deliver is not None else None
+        if key is None or deliver is None:
             return False
-        self._listener.unwatch([known[0]], known[1])
+        self._listener.unwatch([key], deliver)
         return True
 
 

@@ -314,6 +314,26 @@ def test_then_is_called_when_the_result_comes(app: Celery, redis_client: redis.R
     assert calls[-1] == "now"
 
 
+def test_a_result_that_is_held_weakly_and_dropped_makes_room_for_the_next(
+    app: Celery, redis_client: redis.Redis
+) -> None:
+    """
+    The next one often is at the same place in memory: previously it was taken for the first, and its callback was never
+    called. Nor is anybody subscribed to the first one any more.
+    """
+    calls: list[Any] = []
+    for number in range(20):
+        app.AsyncResult(f"dropped-{number}").then(calls.append, weak=True)
+    kept = app.AsyncResult("kept")
+    kept.then(lambda result: calls.append(result.id))
+
+    eventually(lambda: subscribers(redis_client, "kept"))
+    app.backend.mark_as_done("kept", 1)
+
+    eventually(lambda: calls == ["kept"])
+    eventually(lambda: not any(subscribers(redis_client, f"dropped-{number}") for number in range(20)))
+
+
 def test_then_of_a_group_is_called_although_the_error_of_a_member_was_raised(app: Celery) -> None:
     """It was raised once more."""
     app.backend.mark_as_done("a", 1)

@@ -14,6 +14,7 @@ import os
 import select
 import signal
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -48,6 +49,8 @@ _SHORT_SECONDS = 0.001
 # Opening and closing an event loop took 120 µs. A shorter job may have replaced the handlers for TERM and INT, as many
 # programs do, but no others.
 _SHORTEST_LOOP_SECONDS = 0.00005
+# How often to look for names once a job has closed the pipe, which would have told of them.
+_LOOK_SECONDS = 0.05
 _LEFT_BY_ASYNCIO = (signal.SIG_DFL, signal.default_int_handler)
 
 # By signal number: our handler and the previous one.
@@ -78,6 +81,7 @@ class SignalInbox:
         # Signals that were sent to the job in the main thread, and that this inbox still has to skip.
         self._sent_to_job: deque[int] = deque()
         self.fd, self._write_fd = wake_pipe(self)
+        self._pipe = os.fstat(self.fd)
 
     def put(self, name: str) -> None:
         """Add a name. Safe to call from a signal handler and from any thread."""
@@ -87,7 +91,9 @@ class SignalInbox:
     def next(self, seconds: float | None = None) -> str | None:
         """Wait up to *seconds* for the next name and return it, or None if there is none."""
         while not self._names:
-            if not select.select([self.fd], [], [], seconds)[0]:
+            if not self._has_pipe():
+                time.sleep(_LOOK_SECONDS if seconds is None else min(seconds, _LOOK_SECONDS))
+            elif not select.select([self.fd], [], [], seconds)[0]:
                 return None
             self._read()
             if seconds is not None and not self._names:
@@ -102,7 +108,19 @@ class SignalInbox:
         self._read()
         return any(name in self._names for name in names)
 
+    def _has_pipe(self) -> bool:
+        """
+        False once a job has closed an end of it, as a file that is closed twice can. Its number may be another file's
+        or connection's by now, which must not be read from or written to.
+        """
+        try:
+            return all(os.path.samestat(os.fstat(fd), self._pipe) for fd in (self.fd, self._write_fd))
+        except OSError:
+            return False
+
     def _read(self) -> None:
+        if not self._has_pipe():
+            return
         try:
             numbers = os.read(self.fd, 1024)
         except BlockingIOError:
@@ -119,6 +137,8 @@ class SignalInbox:
                 self._take(self._read_by_number[number])
 
     def _wake(self) -> None:
+        if not self._has_pipe():
+            return
         try:
             os.write(self._write_fd, b".")
         except BlockingIOError:
@@ -148,12 +168,11 @@ class SignalInbox:
         self._is_beside_jobs = beside_jobs
 
         def handle(number: int, frame: FrameType | None) -> None:
-            try:
-                others = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
-            except (OSError, ValueError):
-                # A job has closed our pipe. `next` finds the name when its wait is over.
+            if not self._has_pipe():
+                signal.set_wakeup_fd(-1)
                 self._take(self._read_by_number[number])
                 return
+            others = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
             if others != self._write_fd:
                 # asyncio runs in the main thread, and has the numbers written to its own file descriptor.
                 self._take(self._read_by_number[number])
@@ -202,7 +221,8 @@ class SignalInbox:
             and (lasted < _SHORTEST_LOOP_SECONDS or [*map(_getsignal, self._numbers)] == self._handlers)
         ):
             return
-        has_run_asyncio = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False) != self._write_fd
+        write_fd = self._write_fd if self._has_pipe() else -1
+        has_run_asyncio = signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False) != self._write_fd
         for number, (handler, _) in _watched.items():
             if self._is_beside_jobs or (has_run_asyncio and signal.getsignal(number) in _LEFT_BY_ASYNCIO):
                 signal.signal(number, handler)

@@ -137,23 +137,49 @@ def test_a_signal_is_heard_though_a_job_has_closed_the_descriptor_for_the_number
 
 
 LEFT_ANOTHER_FILE_IN_ITS_PLACE = """
-import os, signal
+import os, signal, socket, time
 from sidekiq_py.engine.signals import SignalInbox
 
 inbox = SignalInbox()
-inbox.watch()
-file = os.open(os.devnull, os.O_RDWR)
-os.dup2(file, inbox._write_fd)
+inbox.watch(beside_jobs={beside_jobs})
+connection, peer = socket.socketpair()
+connection.settimeout(5)
+null = os.open(os.devnull, os.O_RDWR)
+{what}
+inbox.watch_again()
+before = time.monotonic()
+nothing = inbox.next(0.02)
+has_waited = time.monotonic() - before >= 0.02
 for name in ("TERM", "TSTP"):
     os.kill(os.getpid(), signal.Signals["SIG" + name])
-print([inbox.next(0), inbox.next(0), inbox.next(0)])
+inbox.put("TTIN")
+print([nothing, has_waited], [inbox.next(0) for _ in range(4)])
+connection.close()
+for end in (inbox.fd, inbox._write_fd):
+    try:
+        os.close(end)
+    except OSError:
+        pass
+print(peer.recv(100))
 """
 
 
-def test_a_signal_is_heard_though_a_job_has_closed_a_descriptor_that_was_not_its_own() -> None:
-    """A file or connection that is closed twice takes the worker's own pipe along; the next file gets its number."""
-    ran = subprocess.run(
-        [sys.executable, "-c", LEFT_ANOTHER_FILE_IN_ITS_PLACE], capture_output=True, text=True, check=True, timeout=20
-    )
+@pytest.mark.parametrize("beside_jobs", [False, True])
+@pytest.mark.parametrize("end", ["fd", "_write_fd"])
+@pytest.mark.parametrize(
+    "what",
+    ["os.close(inbox.{end})", "os.dup2(null, inbox.{end})", "os.dup2(connection.fileno(), inbox.{end})"],
+    ids=["nothing", "a file", "a connection"],
+)
+def test_a_signal_is_heard_though_a_job_has_closed_a_descriptor_that_was_not_its_own(
+    what: str, end: str, beside_jobs: bool
+) -> None:
+    """
+    A file or connection that is closed twice takes the worker's own pipe along; the next one gets its number.
 
-    assert ran.stdout == "['TERM', 'TSTP', None]\n"
+    The worker still waits without using the CPU, and writes nothing into the job's connection.
+    """
+    program = LEFT_ANOTHER_FILE_IN_ITS_PLACE.format(beside_jobs=beside_jobs, what=what.format(end=end))
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=20)
+
+    assert ran.stdout == "[None, True] ['TERM', 'TSTP', 'TTIN', None]\nb''\n"

@@ -175,9 +175,9 @@ def _run_beat(worker: Any, parent: Parent) -> int:
     return 0
 
 
-def restart_on_hup() -> Callable[[], None]:
+def restart_on_hup(stop: Callable[[], None]) -> Callable[[], None]:
     """
-    Let HUP stop this worker warmly.
+    Let HUP stop this worker warmly, by *stop*.
 
     Returns:
         A function to call once the worker has stopped. If HUP stopped it, the function starts the same command in this
@@ -187,7 +187,7 @@ def restart_on_hup() -> Callable[[], None]:
 
     def stop_for_restart(*_: Any) -> None:
         was_asked.set()
-        os.kill(os.getpid(), signal.SIGTERM)
+        stop()
 
     def restart() -> None:
         if was_asked.is_set():

@@ -257,7 +257,7 @@ class WorkController:
         if is_embedded:
             run, restart = run_embedded, _start_nothing
         else:
-            run, restart = run_prefork if chosen.processes else run_here, restart_on_hup()
+            run, restart = run_prefork if chosen.processes else run_here, restart_on_hup(self.stop)
             if self.state.should_stop:
                 # `stop` was called before there was anything to stop.
                 run = _run_nothing

@@ -288,6 +288,23 @@ def test_a_hup_starts_it_anew(pool: str, start: StartWorker, redis_client: redis
     assert worker.stop() == 0
 
 
+@pytest.mark.parametrize("pool", ["prefork", "threads", "solo"])
+def test_a_hup_lets_tasks_finish_although_term_does_not(
+    pool: str, start: StartWorker, redis_client: redis.Redis, project: ModuleType
+) -> None:
+    """As in Celery, where `REMAP_SIGTERM` changes the meaning of TERM alone."""
+    worker = start("-c", "1", "-P", pool, REMAP_SIGTERM="SIGQUIT")
+    sent = project.finish_when_told.delay()
+    eventually(lambda: noted(redis_client, "slow"), within_seconds=_SECONDS)
+
+    worker.send_signal(signal.SIGHUP)
+    eventually(lambda: noted(redis_client, "how"), within_seconds=_SECONDS)
+    redis_client.rpush("finish", "now")
+
+    assert sent.get(timeout=_SECONDS) == "finished"
+    assert noted(redis_client, "how") == ["SIGTERM Warm"]
+
+
 def test_settings_choose_the_pool(start: StartWorker, project: ModuleType) -> None:
     """Where no option does."""
     worker = start(processes=1, WORKER_POOL="threads")

@@ -106,7 +106,8 @@ class LazyGroup(click.Group):
         `sidekiq`, it is a worker's. With Celery's -A, the program is the wrong one.
         """
         given = list(args)
-        if "-A" in given and not ctx.resilient_parsing:
+        names_app = any(word == "--app" or word.startswith(("-A", "--app=")) for word in given)
+        if names_app and not ctx.resilient_parsing:
             ctx.fail("-A names a Celery app, and `sidekiq-celery` runs those: sidekiq-celery -A myapp worker")
         try:
             return super().parse_args(ctx, args)

@@ -138,10 +138,12 @@ def test_a_flag_before_its_command_is_told_where_it_belongs():
     assert "To run a worker" not in result.output
 
 
-@pytest.mark.parametrize("given", [["worker", "-l", "INFO", "-A", "shop"], ["-A", "shop", "worker", "-l", "INFO"]])
-def test_the_flag_that_names_a_celery_app_leads_to_the_program_that_takes_it(given):
-    """Who moves from Celery finds two programs, and types Celery's flags after either."""
-    result = CliRunner().invoke(main, given)
+@pytest.mark.parametrize("app", [["-A", "shop"], ["-Ashop"], ["--app", "shop"], ["--app=shop"]], ids="".join)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_the_flag_that_names_a_celery_app_leads_to_the_program_that_takes_it(app, is_first):
+    """Who moves from Celery finds two programs, and types Celery's flags after either, in any of their spellings."""
+    worker = ["worker", "-l", "INFO"]
+    result = CliRunner().invoke(main, [*app, *worker] if is_first else [*worker, *app])
 
     assert result.exit_code == 2
     assert "-A names a Celery app, and `sidekiq-celery` runs those: sidekiq-celery -A myapp worker" in result.output

@@ -218,8 +218,9 @@ def _stored(key: str, layout: Layout, hashed: Any, own: Any) -> StoredJob:
         return StoredJob(key, layout, entry, state, problem=str(error))
 
 
-# Looking for a tick took two thirds of the time of reading 5,000 jobs, which happens every five seconds.
-@lru_cache(maxsize=4096)
+# Looking for a tick took two thirds of the time of reading 5,000 jobs, which happens every five seconds. They are read
+# in turn: with room for fewer texts than there are, each would be forgotten before it is read again.
+@lru_cache(maxsize=2**16)
 def _timetable(text: str) -> tuple[CronText, str | None]:
     """The parsed text, and what is wrong with it if it can be read."""
     cron = parse(text)

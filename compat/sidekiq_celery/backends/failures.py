@@ -121,10 +121,10 @@ def _found(name: str, module: str | None) -> Any:
     )
     try:
         first, *nested = name.split(".")
-        # A module's own `__getattr__` may import what it is asked for.
+        # The `__getattr__` of a module may import what it is asked for, and a property may do anything.
         found: Any = sys.modules[own].__dict__[first]
         for part in nested:
-            found = getattr(found, part)
+            found = found.__dict__[part] if isinstance(found, type) else None
     except (KeyError, AttributeError):
         return create_exception_cls(name, _OWN_MODULE)
-    return found
+    return create_exception_cls(name, _OWN_MODULE) if found is None else found

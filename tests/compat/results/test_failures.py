@@ -88,6 +88,22 @@ def test_what_is_no_exception_is_not_called(app: Celery, stored: dict[str, Any])
         read_back(app, stored)
 
 
+def test_a_name_that_leads_through_a_module_imports_nothing(app: Celery) -> None:
+    """Many modules import a package that imports its parts when they are asked for."""
+    through = ModuleType("imports_a_package")
+    asked: list[str] = []
+    package = ModuleType("package")
+    package.__getattr__ = asked.append  # type: ignore[method-assign, assignment]
+    through.__dict__["package"] = package
+    sys.modules[through.__name__] = through
+    try:
+        found = read_back(app, {"exc_module": through.__name__, "exc_type": "package.part", "exc_message": ["x"]})
+    finally:
+        del sys.modules[through.__name__]
+
+    assert (asked, type(found).__name__) == ([], "package.part")
+
+
 def test_a_class_that_wants_other_arguments_is_told_of(app: Celery) -> None:
     """Its name and its arguments stay."""
     found = read_back(app, {"exc_type": "DemandingError", "exc_message": [1], "exc_module": __name__})

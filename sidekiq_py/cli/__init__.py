@@ -146,11 +146,14 @@ class LazyGroup(click.Group):
                 return _stop(ctx, abort.__context__)
             raise
         except ConfigError as error:
-            raise click.UsageError(str(error)) from error
+            from sidekiq_py.wire.control_characters import escaped_lines  # only needed here
+
+            raise click.UsageError(escaped_lines(str(error))) from error
         except SidekiqError as error:
             from sidekiq_py.cli.advice import with_advice  # only needed here
+            from sidekiq_py.wire.control_characters import escaped_lines
 
-            raise click.ClickException(with_advice(error)) from error
+            raise click.ClickException(escaped_lines(with_advice(error))) from error
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise

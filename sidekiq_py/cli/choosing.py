@@ -211,4 +211,4 @@ def unknown(kind: str, name: str, known: Sequence[str], advice: str) -> click.Us
     """The error for a name that does not exist; suggests the closest one that does."""
     close = closest(name, known)
     meant = "" if close is None else f" Did you mean {escaped(close)}?"
-    return click.UsageError(f"there is no {kind} {name}.{meant} {advice}")
+    return click.UsageError(f"there is no {kind} {escaped(name)}.{meant} {advice}")

@@ -54,6 +54,7 @@ def test_a_process_is_told(run, fleet, command, sent, said):
         (["processes", "stop", "--all", "--yes"], r"\x1b[31mapp:4:dd will begin to stop"),
         (["processes", "dump", "--all"], r"\x1b[31mapp:4:dd will log the backtraces"),
         (["processes", "quiet", "[31mapp:4:d"], r"Did you mean \x1b[31mapp:4:dd?"),
+        (["processes", "quiet", "\x1b[2J"], r"there is no process \x1b[2J."),
         (["queues", "pause", "mail"], r"keeps fetching from it: \x1b[31mapp:4:dd"),
         (["recover"], r"1 owner is alive and keeps its jobs: \x1b[31mapp:4:dd:1"),
         (["retries", "retry", "--all"], "  \ufffd[2J: "),

@@ -19,6 +19,7 @@ from sidekiq_py.extensions.periodic.layout import tick_text
 from sidekiq_py.logs import counted
 from sidekiq_py.options import closest
 from sidekiq_py.redaction import current
+from sidekiq_py.wire.control_characters import escaped
 from sidekiq_py.wire.json_writer import json_text
 
 # In an error about a name that no job has.
@@ -288,7 +289,7 @@ def _found(name: str) -> CronJob:
 
 
 def _missing(jobs: CronJobs, name: str) -> str:
-    names = [job.name for job in jobs]
+    names = [escaped(job.name) for job in jobs]
     if len(names) <= _MOST_NAMED:
         return f"there is no periodic job {name!r}; there are: {', '.join(names) or 'none'}"
     close = closest(name, names)

@@ -406,3 +406,12 @@ def test_a_name_that_is_not_utf_8_is_shown_and_found(run: Callable[..., Any], re
     assert "caf\ufffd" in run("show", "caf\udce9")
     assert run("disable", "caf\udce9", "good") == "caf\ufffd: disabled\ngood: disabled\n"
     assert "there are: caf\\udce9, good" in run("show", "nope", exit_code=2)
+
+
+def test_a_terminal_does_not_obey_the_names_in_an_error(run: Callable[..., Any], redis_client: redis.Redis) -> None:
+    """They come from anything that may write to Redis, as everything that the commands print."""
+    name = "\x1b]0;title\x07\nforged"
+    redis_client.sadd("cron_jobs", f"cron_job:{name}")
+    redis_client.hset(f"cron_job:{name}", mapping={"name": name, "klass": "X", "cron": "* * * * *"})
+
+    assert r"there are: \x1b]0;title\x07\nforged" in run("show", "nope", exit_code=2)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Literal, TypeVar, get_args
 
-from sidekiq_py.errors import ConfigError, ExtensionError, RedisError
+from sidekiq_py.errors import ConfigError, ExtensionError, PayloadError, RedisError
 from sidekiq_py.logs import error_fields, log
 from sidekiq_py.redaction import current
 
@@ -133,9 +133,10 @@ class Hooks:
         """
         is_a_jobs = "job" in context or "jobstr" in context
         redacted = current().error(error, context.get("job"))
+        traceback = _traceback_in_the_program(error)
         # Without a traceback, the lines would only repeat the message.
-        is_shown = is_a_jobs and (error.__traceback__ or error.__cause__) and not _is_of_an_outage(error)
-        shown = (type(redacted), redacted, _traceback_in_the_program(error)) if is_shown else None
+        is_shown = is_a_jobs and (traceback or error.__cause__) and not _is_of_an_outage(error)
+        shown = (type(redacted), redacted, traceback) if is_shown else None
         fields = error_fields(error, context.get("job"))
         log.warning(
             "%s: %s: %s",
@@ -173,8 +174,11 @@ def _is_of_an_outage(error: BaseException) -> bool:
 
 
 def _traceback_in_the_program(error: BaseException) -> TracebackType | None:
-    """The traceback without the frames of this library that led to the program's code."""
+    """
+    The traceback without the frames of this library that led to the program's code. None if they led nowhere: where
+    the library reads a payload says nothing about what is wrong with it, and anyone may push many such payloads.
+    """
     step = error.__traceback__
     while step is not None and step.tb_frame.f_globals.get("__name__", "").startswith("sidekiq_py."):
         step = step.tb_next
-    return step or error.__traceback__
+    return step or (None if isinstance(error, PayloadError) else error.__traceback__)

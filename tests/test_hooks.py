@@ -12,12 +12,14 @@ from sidekiq_py.errors import (
     ConfigError,
     ExtensionError,
     JobNotFoundError,
+    PayloadError,
     RedisConnectionError,
     RedisError,
     RedisReplyError,
     SoftTimeLimitError,
 )
 from sidekiq_py.hooks import Hooks
+from sidekiq_py.wire.payload import parse_job
 
 
 def raised_in_the_program() -> ValueError:
@@ -26,6 +28,13 @@ def raised_in_the_program() -> ValueError:
         raise ValueError("no such order")
     except ValueError as error:
         return error
+
+
+def unreadable(payload: bytes) -> PayloadError:
+    """The error that a worker gets for *payload*."""
+    with pytest.raises(PayloadError) as caught:
+        parse_job(payload)
+    return caught.value.with_traceback(caught.tb.tb_next)
 
 
 def test_a_failed_job_is_logged_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
@@ -90,6 +99,15 @@ def test_a_job_that_an_extension_holds_up_in_an_outage_takes_one_line(
     [record] = caplog.records
     assert f"failed in admit: {type(cause).__name__}: {cause}" in record.getMessage()
     assert bool(record.exc_info) is has_traceback
+
+
+@pytest.mark.parametrize("payload", [b"{", b'{"class":5}', b'{"class":"A","args":["\\ud800"]}'])
+def test_a_payload_that_is_no_job_takes_one_line(caplog: pytest.LogCaptureFixture, payload: bytes) -> None:
+    """Anyone may push a million of them, and where the library reads them says nothing about what is wrong."""
+    with caplog.at_level(logging.WARNING, "sidekiq"):
+        Hooks().report(unreadable(payload), {"context": "Not a usable job", "jobstr": payload})
+
+    assert len(caplog.text.splitlines()) == 1
 
 
 def test_an_error_without_a_traceback_takes_one_line(caplog: pytest.LogCaptureFixture) -> None:

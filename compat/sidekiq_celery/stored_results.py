@@ -22,6 +22,7 @@ from kombu.exceptions import ContentDisallowed, DecodeError
 
 from sidekiq_celery import states
 from sidekiq_celery._result.many_children import ManyTasks, loads_apart
+from sidekiq_celery.backends.encoding import COMPRESSED_PAYLOAD_MAGIC, decompress_payload
 from sidekiq_celery.backends.redis import RedisBackend
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import ImproperlyConfigured
@@ -31,6 +32,8 @@ from sidekiq_py.payloads import loads
 __all__ = ("ResultPage", "StoredResult", "page", "read", "read_with_group")
 
 _SCANNED_AT_ONCE = 1000
+# A larger result is not decompressed: anyone may have written it, and a page has fifty.
+_MOST_BYTES = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +200,12 @@ def _result(backend: RedisBackend, task_id: str, text: bytes) -> StoredResult:
 
 def _decoded(backend: RedisBackend, text: bytes) -> Any:
     """The decoded data, or the reason why it cannot be read."""
+    try:
+        text = decompress_payload(text, _MOST_BYTES)
+    except DecodeError as error:
+        return f"It cannot be read here: {error}"
+    if text.startswith(COMPRESSED_PAYLOAD_MAGIC):
+        return "It is compressed twice, which no Celery does"
     if backend.serializer == "json" and text.startswith(b"{"):
         apart = loads_apart(text)
         if apart is not None:

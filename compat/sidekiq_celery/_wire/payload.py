@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
+from sidekiq_celery._wire.decompression import decompressed
 from sidekiq_celery._wire.json_values import from_plain, to_plain
 from sidekiq_celery._wire.message import TaskMessage, shown
 from sidekiq_celery.contract import App
@@ -29,13 +30,6 @@ UNIQUE = "unique"
 
 EMBEDDED = ("callbacks", "errbacks", "chain", "chord")
 """The tasks that follow a call: next to the arguments in Celery's messages, among the task headers here."""
-
-# What decompresses no more than is asked for, by kombu's names of the compression.
-_GRADUALLY = {
-    **dict.fromkeys(("application/x-gzip", "gzip", "zlib"), ("zlib", "decompressobj")),
-    **dict.fromkeys(("application/x-bz2", "bzip2", "bzip"), ("bz2", "BZ2Decompressor")),
-    **dict.fromkeys(("application/x-lzma", "lzma", "xz"), ("lzma", "LZMADecompressor")),
-}
 
 TaskHeaders = dict[str, Any]
 
@@ -229,23 +223,15 @@ def _decompressed(raw: bytes, compression: Any, most_bytes: int) -> bytes:
     *raw* without its compression.
 
     Raises:
-        InvalidTaskError: That would be more than *most_bytes*, unless these are 0: 1 kB may become gigabytes.
+        InvalidTaskError: That would be more than *most_bytes*, unless these are 0.
     """
-    module, name = _GRADUALLY.get(compression, ("", ""))
-    if most_bytes and module:
-        bounded = getattr(import_module(module), name)()
-        decompressed: bytes = bounded.decompress(raw, most_bytes + 1)
-        if len(decompressed) > most_bytes:
-            raise InvalidTaskError(
-                f"celery.body would have more than {most_bytes:,} bytes without its compression, and that is "
-                "worker_max_body_bytes: pass large values by reference, such as a path or a key, or raise the setting"
-            )
-        if bounded.eof:
-            return decompressed
-    # Another method, or a body that was cut off, which raises that method's own error.
-    compressing: Any = import_module("kombu.compression")
-    decompressed = compressing.decompress(raw, compression)
-    return decompressed
+    found = decompressed(raw, compression, most_bytes)
+    if found is None:
+        raise InvalidTaskError(
+            f"celery.body would have more than {most_bytes:,} bytes without its compression, and that is "
+            "worker_max_body_bytes: pass large values by reference, such as a path or a key, or raise the setting"
+        )
+    return found
 
 
 def _raw_body(text: Any) -> bytes:

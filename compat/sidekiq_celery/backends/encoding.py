@@ -10,6 +10,7 @@ import sys
 from functools import cached_property
 from typing import Any
 
+from sidekiq_celery._wire.decompression import decompressed
 from sidekiq_celery._wire.json_values import beyond_json, from_plain
 from sidekiq_celery.exceptions import ImproperlyConfigured
 
@@ -32,25 +33,30 @@ def compress_payload(payload: str | bytes, compression: str) -> bytes:
     return COMPRESSED_PAYLOAD_MAGIC + str(content_type).encode() + b"\x00" + bytes(body)
 
 
-def decompress_payload(payload: Any) -> Any:
+def decompress_payload(payload: Any, most_bytes: int = 0) -> Any:
     """
     Undo `compress_payload`; anything else is returned as it is.
 
+    Args:
+        most_bytes: The size from which on it is not decompressed; 0 for any.
+
     Raises:
-        kombu.exceptions.DecodeError: The payload cannot be decompressed.
+        kombu.exceptions.DecodeError: The payload cannot be decompressed, or would be larger.
     """
     if isinstance(payload, memoryview):
         payload = payload.tobytes()
     if not isinstance(payload, bytes | bytearray) or not payload.startswith(COMPRESSED_PAYLOAD_MAGIC):
         return payload
-    from kombu.compression import decompress
     from kombu.exceptions import DecodeError
 
     content_type, _, body = payload[len(COMPRESSED_PAYLOAD_MAGIC) :].partition(b"\x00")
     try:
-        return decompress(bytes(body), content_type.decode())
+        found = decompressed(bytes(body), content_type.decode(), most_bytes)
     except Exception as error:  # each method raises its own
         raise DecodeError(f"it cannot be decompressed: {error!r}") from error
+    if found is None:
+        raise DecodeError(f"it has more than {most_bytes:,} bytes without its compression")
+    return found
 
 
 class Codec:

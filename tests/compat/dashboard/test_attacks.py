@@ -1,6 +1,8 @@
 """What somebody tries who can write to Redis, or runs a worker: nothing executes and no page breaks."""
 
 import json
+import tracemalloc
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -126,3 +128,23 @@ def test_a_result_that_is_hard_to_show_does_not_hide_the_others(
     for path in ("/celery", "/celery/task?id=hard", "/celery/workflow?id=hard", "/celery/workflows?ended=1"):
         check(viewer.get(path))
     assert "as usual" in viewer.get("/celery").shown
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_compressed_result_is_not_decompressed_beyond_a_bound(
+    operator: Visitor, redis_client: redis.Redis, times: int
+) -> None:
+    """1 kB may become a gigabyte, and the list of all tasks reads fifty results at once."""
+    text = b'{"status": "SUCCESS", "result": "' + b"x" * 100_000_000 + b'"}'
+    for _ in range(times):
+        text = b"\x00celery-compressed\x00application/x-gzip\x00" + zlib.compress(text, 1)
+    redis_client.set("celery-task-meta-bomb", text)
+
+    tracemalloc.start()
+    reply = operator.get("/celery/task?id=bomb")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    check(reply)
+    assert ("more than 8,388,608 bytes" if times == 1 else "compressed twice") in reply.shown
+    assert peak < 50_000_000

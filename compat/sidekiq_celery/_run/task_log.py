@@ -14,6 +14,7 @@ from sidekiq_celery._wire.printed_call import printed_call
 from sidekiq_celery.exceptions import Ignore, Reject
 from sidekiq_celery.utils.einfo import ExceptionInfo
 from sidekiq_celery.utils.serialization import safe_repr
+from sidekiq_py.payloads import escaped
 from sidekiq_py.redaction import current
 
 logger = logging.getLogger("celery.app.trace")
@@ -134,7 +135,9 @@ def log_end(task: Any, request: Any, einfo: ExceptionInfo) -> None:
 
 
 def _whose(task: Any, request: Any) -> dict[str, Any]:
-    return {"id": request.id, "name": request.shadow or task.name}
+    # Both may come from the payload, and with a newline they would forge a line.
+    named = {"id": request.id, "name": request.shadow or task.name}
+    return {key: escaped(value) if isinstance(value, str) else value for key, value in named.items()}
 
 
 def _called_with(task: Any, request: Any) -> dict[str, str]:

@@ -15,6 +15,7 @@ from sidekiq_celery.local import class_property
 from sidekiq_celery.platforms import isatty
 from sidekiq_celery.utils.log import ColorFormatter, LoggingProxy, get_logger, mlevel
 from sidekiq_celery.utils.nodenames import node_format
+from sidekiq_py.payloads import escaped
 
 __all__ = ("Logging", "TaskFormatter")
 
@@ -28,7 +29,7 @@ class TaskFormatter(ColorFormatter):
         """Format a record as a line."""
         task = get_current_task()
         if task is not None and task.request:
-            record.__dict__.update(task_id=task.request.id, task_name=task.name)
+            record.__dict__.update(task_id=escaped(str(task.request.id)), task_name=task.name)
         else:
             record.__dict__.setdefault("task_name", _UNKNOWN)
             record.__dict__.setdefault("task_id", _UNKNOWN)

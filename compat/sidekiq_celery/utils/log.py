@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 
 from sidekiq_celery.utils.serialization import unrepresentable
+from sidekiq_py.payloads import escaped_lines
 
 __all__ = (
     "LOG_LEVELS",
@@ -27,6 +28,8 @@ __all__ = (
 LOG_LEVELS: dict[Any, Any] = {**logging.getLevelNamesMapping(), **logging._levelToName}
 """Maps names to levels, and levels to names."""
 
+# What a program prints or logs itself may be in color.
+_OF_PROGRAMS = {"celery.task", "celery.redirected"}
 RESERVED_LOGGER_NAMES = {"celery", "celery.task"}
 
 _in_sighandler = False
@@ -146,6 +149,16 @@ class ColorFormatter(logging.Formatter):
             return unrepresentable(record.msg, error)
         paint = self.colors.get(record.levelname)
         return str(paint(line)) if paint is not None and self.use_color else line
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """The line without its traceback. What payloads name in our own messages sends nothing to a terminal."""
+        if record.name.startswith("celery.") and record.name not in _OF_PROGRAMS:
+            record.message = escaped_lines(record.message)
+        return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:
+        """A traceback, in which an error may repeat what is in a payload."""
+        return escaped_lines(super().formatException(ei))
 
 
 class LoggingProxy:

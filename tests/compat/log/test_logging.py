@@ -84,6 +84,27 @@ def test_a_task_s_lines_show_its_name_and_id(app: Celery) -> None:
     assert out.getvalue().count("adding") == 1
 
 
+def test_a_task_s_id_and_name_forge_no_line_and_send_nothing_to_a_terminal(app: Celery) -> None:
+    """Whoever may push gives both. A worker's other messages and tracebacks may repeat what a payload says."""
+    evil = "x\n[2026-01-01: INFO] forged\x1b]0;title\x07"
+    out = io.StringIO()
+
+    @app.task(name="proj.add")
+    def add() -> None:
+        get_task_logger("tests.of_lines").info("my \x1b[32mgreen\x1b[0m line")
+        raise ValueError(f"no such encoding: {evil}")
+
+    app.log.setup("INFO", out)
+    add.apply(task_id=evil, shadow=evil)
+    logging.getLogger("celery.worker.control").info("ignored: %s", "\x1b]0;title\x07")
+
+    written = out.getvalue()
+    assert written.count("\n[2026-01-01: INFO] forged") == 1, "in the error's own text, below its traceback"
+    assert r"ignored: \x1b]0;title\x07" in written
+    assert "\x1b]" not in written
+    assert "my \x1b[32mgreen\x1b[0m line" in written
+
+
 def test_the_texts_of_log_lines_may_be_replaced(app: Celery, monkeypatch: pytest.MonkeyPatch) -> None:
     """As Celery's guide "Extensions and Bootsteps" does it: a name of `celery.app.trace` is assigned."""
     monkeypatch.setattr(trace, "LOG_SUCCESS", "%(name)s is done: %(return_value)s")

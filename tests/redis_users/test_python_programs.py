@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -250,6 +251,26 @@ def test_an_iterable_job_leaves_off_and_is_cancelled(confined: Confined) -> None
         successor = confined.start_worker("-c", "1", "--sidekiq-version", release)
         eventually(lambda: confined.has_noted("counted"), PATIENCE_SECONDS)
         successor.stop()
+
+
+def test_who_cancels_iterable_jobs_need_not_be_able_to_delete_queues(confined: Confined) -> None:
+    """EXPIRE for all keys of its own would let a program that enqueues jobs delete those of everyone."""
+    if int(confined.client.info("server")["redis_version"].split(".")[0]) < 7:
+        # It has no rights for some keys alone.
+        return
+    page = (REPOSITORY / "docs" / "redis.md").read_text()
+    rules = shlex.split(page.partition("append\n`")[2].partition("`")[0])
+    confined.client.execute_command("ACL", "SETUSER", "enqueue", *rules)
+    confined.program("enqueue")
+
+    jid = jobs.Count.perform_async(1, 0.01)
+    jobs.fail.perform_in(3600, 1)
+    assert jid is not None
+    sidekiq.cancel(jid)
+
+    assert confined.client.hexists(f"it-{jid}", "cancelled")
+    for key in ("queue:default", "schedule"):
+        assert b"no permissions" in confined.client.execute_command("ACL", "DRYRUN", "enqueue", "EXPIRE", key, "0")
 
 
 @RELEASES

@@ -21,7 +21,7 @@ from sidekiq_celery.utils.nodenames import gethostname
 _OF_THE_RUN = frozenset(
     {"args", "called_directly", "chain", "correlation_id", "delivery_info", "headers", "hostname", "kwargs"}
 )
-_ALWAYS_SENT = (
+_REQUEST_HEADERS = (
     *("eta", "expires", "group", "group_index", "retries", "parent_id", "argsrepr", "kwargsrepr", "origin"),
     *("ignore_result", "replaced_task_nesting", "stamped_headers"),
 )
@@ -48,7 +48,7 @@ class Message:
         self.headers: dict[str, Any] = {
             "lang": "py",
             "shadow": None,
-            **{name: getattr(request, name) for name in _ALWAYS_SENT},
+            **{name: getattr(request, name) for name in _REQUEST_HEADERS},
             "timelimit": list(request.timelimit or (None, None)),
             **{name: value for name, value in fields.items() if name[0] != "_" and name not in _OF_THE_RUN},
         }

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
@@ -33,6 +34,15 @@ from tests.support.waiting import eventually
 
 Call = Callable[..., Result]
 _PROJECT = "tests.compat.worker.project"
+
+
+def run_with_package(folder: Path, redis_url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a process of its own, where the packages in *folder* are installed."""
+    env = environment(REDIS_URL=redis_url)
+    env["PYTHONPATH"] = os.pathsep.join([str(folder), env["PYTHONPATH"]])
+    return subprocess.run(
+        command(*arguments), env={**os.environ, **env}, capture_output=True, text=True, timeout=60, check=False
+    )
 
 
 @pytest.fixture
@@ -762,12 +772,7 @@ def test_a_package_adds_a_command(tmp_path: Path, redis_url: str) -> None:
         "@click.command(cls=CeleryCommand)\n@click.option('--name')\n@click.pass_context\n"
         "def greet(ctx, name):\n    print('hello', name, 'from', ctx.obj.app.main)\n"
     )
-    surroundings = environment(REDIS_URL=redis_url)
-    surroundings["PYTHONPATH"] = os.pathsep.join([str(tmp_path), surroundings["PYTHONPATH"]])
-
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        words, env = command(*arguments), {**os.environ, **surroundings}
-        return subprocess.run(words, env=env, capture_output=True, text=True, timeout=60, check=False)
+    run = partial(run_with_package, tmp_path, redis_url)
 
     greeted, broken = run("-A", _PROJECT, "greet", "--name", "you"), run("-A", _PROJECT, "broken", "--option")
     helped = run("--help")
@@ -791,16 +796,6 @@ def test_a_command_of_a_package_has_the_app_s_preload_options(tmp_path: Path, re
         "app.user_options['preload'].add(click.Option(('--ini',)))\n\n"
         "@signals.user_preload_options.connect\ndef read(options, **_):\n    print('reads', options['ini'])\n"
     )
-    surroundings = environment(REDIS_URL=redis_url)
-    surroundings["PYTHONPATH"] = os.pathsep.join([str(tmp_path), surroundings["PYTHONPATH"]])
-
-    done = subprocess.run(
-        command("-A", "pyramid", "greet", "--ini", "a.ini"),
-        env={**os.environ, **surroundings},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_with_package(tmp_path, redis_url, "-A", "pyramid", "greet", "--ini", "a.ini")
 
     assert done.stdout == "reads a.ini\nhello\n", done.stderr

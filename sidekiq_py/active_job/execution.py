@@ -7,6 +7,7 @@ Source: Rails 6.1 to 8.1, activejob/execution.rb and exceptions.rb.
 import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from time import time, time_ns
 from typing import Any
 
@@ -23,8 +24,10 @@ from sidekiq_py.logs import log
 from sidekiq_py.registry import Payload
 from sidekiq_py.wire.dialect import Dialect
 
-# The options that a Ruby class declared with `sidekiq_options` are in the payload; the next attempt gets the same.
-_SIDEKIQ_OPTIONS = ("retry", "backtrace", "dead", "retry_queue", "retry_for", "tags", "log_level", "profile")
+# Before 6.0.4 a payload's options come after its arguments, where keys of client middleware are, too.
+_SIDEKIQ_OPTIONS = frozenset(("retry", "backtrace", "dead", "retry_queue", "retry_for", "tags", "log_level", "profile"))
+# What each push sets anew.
+_OF_ONE_PUSH = frozenset(("queue", "class", "wrapped", "jid", "created_at", "enqueued_at", "at"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +100,22 @@ class Execution:
             job.get("priority") if rule.priority is None else rule.priority,
             now_ns + round(delay_seconds * 1e9),
         )
-        carried = {key: self.payload[key] for key in _SIDEKIQ_OPTIONS if key in self.payload}
         return push_item(
             job,
             placement,
             jid=str(self.payload.get("jid")),
             wrapper=dialect.active_job_wrapper,
-            sidekiq_options={**carried, **self.sidekiq_options},
+            sidekiq_options={**_options_of_class(self.payload), **self.sidekiq_options},
             rails=rails,
             now_ns=now_ns,
         )
+
+
+def _options_of_class(payload: Payload) -> Payload:
+    """What a Ruby class declared with `sidekiq_options`, and keys of its own: they precede the arguments."""
+    before_args = frozenset(takewhile(lambda key: key != "args", payload))
+    names = (before_args - _OF_ONE_PUSH) | _SIDEKIQ_OPTIONS
+    return {key: value for key, value in payload.items() if key in names}
 
 
 def job_object_of(payload: Mapping[str, Any]) -> JobObject | None:

@@ -210,6 +210,23 @@ def test_a_retry_keeps_job_id_and_counts_and_waits():
     enqueued.assert_enqueued("FlakyJob", at=30)
 
 
+def test_a_retry_has_all_options_that_the_ruby_class_declares():
+    """Ruby's own retry has them because the class does. In its payload they precede the arguments."""
+
+    @active_job("FlakyJob", retry_on={FlakyError: {}})
+    def flaky():
+        raise FlakyError
+
+    options = {"retry": 3, "queue": "low", "display_class": "Shown", "tenant": 5}
+    payload = {**options, "wrapped": "FlakyJob", "args": [job_object()], "class": OLD_WRAPPER, "jid": "j1", "own": 1}
+
+    with fake() as enqueued:
+        registry.find(OLD_WRAPPER).bind(payload, lambda: False)(*payload["args"])
+
+    kept = {key: value for key, value in enqueued[0].payload.items() if key in options or key == "own"}
+    assert list(kept.items()) == list(options.items())
+
+
 def test_the_payload_that_failed_is_left_as_it_was():
     """Sidekiq's own retry must store what was fetched."""
 

@@ -119,9 +119,9 @@ def _module_name(name: str, directory: Path) -> str:
     if name.endswith(".rb") or (path / "config" / "application.rb").exists():
         raise ConfigError(f"{name} (-r) is Ruby; name the Python modules that declare jobs: -r myapp.jobs")
     if path.is_file() and path.suffix == ".py":
-        return _dotted(path.resolve().with_suffix(""))
+        return _dotted(path.resolve().with_suffix(""), directory)
     if path.is_dir() and (path / "__init__.py").exists():
-        return _dotted(path.resolve())
+        return _dotted(path.resolve(), directory)
     if path.is_dir() and ("/" in name or not _exists(name)):
         return _jobs_in(path, name)
     if name.endswith(".py") or "/" in name:
@@ -136,20 +136,24 @@ def _jobs_in(path: Path, name: str) -> str:
     return _JOBS
 
 
-def _dotted(path: Path) -> str:
+def _dotted(path: Path, directory: Path) -> str:
     """
     The dotted name of the module at *path*, relative to the nearest folder on the import path.
 
-    The program imports its modules by that name, too. Under any other name they would be loaded twice.
+    The program imports its modules by that name, too. Under any other name they would be loaded twice. Packages in a
+    folder `src` are imported without its name, even if the project was not installed.
     """
     root = path.parent
     while (root / "__init__.py").exists():
         root = root.parent
     known = [Path(entry).resolve() for entry in sys.path if entry]
-    above = [folder for folder in known if root.is_relative_to(folder)]
+    source = directory.resolve() / "src"
+    is_in_package = path.parent != source or (path / "__init__.py").exists()
+    sources = [source] if is_in_package and not (source / "__init__.py").exists() else []
+    above = [folder for folder in known + sources if root.is_relative_to(folder)]
     if above:
         root = max(above, key=lambda folder: len(folder.parts))
-    else:
+    if root not in known:
         sys.path.insert(0, str(root))
     parts = path.relative_to(root).parts
     if not all(part.isidentifier() for part in parts):

@@ -85,6 +85,17 @@ def test_jobs_are_named_as_the_program_itself_imports_them(application: Path, na
 def test_a_source_folder_on_the_path_is_heeded(application: Path) -> None:
     """src/store is `store`, both if the program runs with PYTHONPATH=src and if nothing says so."""
     assert load(application, "src/store/jobs.py", path=str(application / "src"))[0] == "store.jobs.work"
+    assert load(application, "src/store/jobs.py")[0] == "store.jobs.work"
+    assert load(application, "src/store")[0] == "store.jobs.work"
+
+
+def test_a_source_folder_that_is_imported_itself_keeps_its_name(application: Path) -> None:
+    """Some programs say `from src.store import …`, with a file `src/__init__.py`, or have modules in `src` itself."""
+    (application / "src" / "loose.py").write_text(_JOB)
+    assert load(application, "src/loose.py")[0] == "src.loose.work"
+
+    (application / "src" / "__init__.py").touch()
+    assert load(application, "src/store/jobs.py")[0] == "src.store.jobs.work"
 
 
 def test_a_file_elsewhere_is_imported_from_the_folder_of_its_package(application: Path, tmp_path: Path) -> None:

@@ -3,6 +3,9 @@ Sets up a worker's logging, unless the program has set up its own.
 
 A program that has put handlers on the root logger (`basicConfig`, `dictConfig`, Django's `LOGGING`) keeps them. Our
 handler replaces its terminal handlers only if a format is requested by name.
+
+A `dictConfig` without `"disable_existing_loggers": False` switches off every logger that it does not name. Ours are
+switched on again: a worker that hides the errors of its jobs is of no use.
 """
 
 import logging
@@ -11,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import TextIO
 
 from sidekiq_py.cli.settings import Options
-from sidekiq_py.engine.report.job_log_level import LevelGate
+from sidekiq_py.engine.report.job_log_level import JOB_LOGGER_NAME, LevelGate
 from sidekiq_py.engine.report.line_handler import LineHandler
 from sidekiq_py.logs import LOGGED_ATTRIBUTES, make_formatter
 from sidekiq_py.wire.dialect import Dialect
@@ -49,13 +52,15 @@ def set_up_logging(
         Our handler, or None if the program's own handlers stay.
     """
     root = logging.getLogger()
-    logging.getLogger("sidekiq").setLevel(level)
+    ours = logging.getLogger("sidekiq")
+    ours.setLevel(level)
+    ours.disabled = logging.getLogger(JOB_LOGGER_NAME).disabled = False
     if root.handlers and format_name is None:
         return None
     out = stream or sys.stdout
     name = format_name or pick_format(environment, generation, is_terminal=out.isatty())
     handler = LineHandler(make_formatter(name, generation=generation, attributes=attributes), out)
-    handler.addFilter(LevelGate([root, logging.getLogger("sidekiq")]))
+    handler.addFilter(LevelGate([root, ours]))
     for existing in [own for own in root.handlers if _writes_to_terminal(own)]:
         root.removeHandler(existing)
     root.addHandler(handler)

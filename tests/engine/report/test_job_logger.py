@@ -3,6 +3,8 @@
 import asyncio
 import io
 import logging
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 
@@ -182,6 +184,26 @@ def test_a_program_that_set_up_logging_keeps_it() -> None:
 
     assert handler is None
     assert own.getvalue() == "sidekiq.job|start class=HardWorker jid=7\n"
+
+
+_DISABLES_LOGGERS = """
+import logging.config
+from sidekiq_py.cli.log_setup import set_up_logging
+from sidekiq_py.engine.report.job_log_level import JOB_LOGGER_NAME
+jobs = logging.getLogger(JOB_LOGGER_NAME)
+terminal = {"class": "logging.StreamHandler", "stream": "ext://sys.stdout"}
+logging.config.dictConfig({"version": 1, "handlers": {"terminal": terminal}, "root": {"handlers": ["terminal"]}})
+set_up_logging(format_name=None, level=logging.INFO, generation=7, environment={})
+logging.getLogger("sidekiq").warning("Job raised exception")
+jobs.warning("fail")
+"""
+
+
+def test_a_program_that_disables_existing_loggers_still_hears_of_errors() -> None:
+    """`dictConfig` and Django's `LOGGING` do so unless told otherwise. In its own interpreter, to spare pytest's."""
+    ran = subprocess.run([sys.executable, "-c", _DISABLES_LOGGERS], capture_output=True, text=True, check=True)
+
+    assert ran.stdout == "Job raised exception\nfail\n"
 
 
 def test_a_payload_cannot_forge_a_line_in_a_programs_own_format() -> None:

@@ -21,11 +21,11 @@ _OF_THE_TRANSPORT = {
     "sidekiq+sentinel": "sentinel",
 }
 
-# From kombu's values of the ssl option to those of a redis URL.
-_CERT_REQS: dict[Any, str] = {
+# From kombu's values of the ssl option to those of a redis URL. To redis-py, which kombu asks, None is CERT_NONE.
+_CERT_REQS: dict[Any, str] = {None: "none"} | {
     key: mode.name.removeprefix("CERT_").lower() for mode in ssl.VerifyMode for key in (mode, mode.name)
 }
-_SSL_OPTIONS = frozenset(("ca_certs", "certfile", "keyfile", "cert_reqs", "check_hostname"))
+_SSL_OPTIONS = frozenset(("ca_certs", "certfile", "keyfile", "check_hostname"))
 
 in_memory: Callable[[], str] | None = None
 """Returns the URL of the Redis to use for `memory://`; `sidekiq_celery.contrib.testing` sets it."""
@@ -177,8 +177,10 @@ def _ssl_query(use_ssl: Any) -> dict[str, str]:
     found: dict[str, str] = {}
     for key, value in use_ssl.items():
         name = key.removeprefix("ssl_")
-        if name in _SSL_OPTIONS and value is not None:
-            found[f"ssl_{name}"] = _CERT_REQS.get(value, str(value)) if name == "cert_reqs" else str(value)
+        if name == "cert_reqs":
+            found["ssl_cert_reqs"] = _CERT_REQS.get(value, str(value))
+        elif name in _SSL_OPTIONS and value is not None:
+            found[f"ssl_{name}"] = str(value)
     return found
 
 

@@ -60,6 +60,13 @@ def test_ssl_options_go_into_the_url(make_app):
     assert redis_settings(app).url == url
 
 
+def test_ssl_cert_reqs_of_none_is_no_check_of_the_certificate(make_app):
+    """As to redis-py, which kombu passes it to. Heroku's certificates are self-signed, and programs there say so."""
+    app = make_app(broker="rediss://host/0", broker_use_ssl={"ssl_cert_reqs": None})
+
+    assert redis_settings(app).url == "rediss://host/0?ssl_cert_reqs=none"
+
+
 def test_sentinels_are_named_with_their_master(make_app):
     """Each is a URL of its own in kombu."""
     app = make_app(

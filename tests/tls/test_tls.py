@@ -136,7 +136,7 @@ def test_a_url_without_tls_for_a_server_that_uses_it(push: Push, tls_server: Tls
     ("query", "message"),
     [
         ("ssl_ca_cert=ca.pem", "has no option ssl_ca_cert. Those for TLS are ssl_ca_certs, ssl_cert_reqs"),
-        ("ssl_cert_reqs=maybe", "maybe"),
+        ("ssl_cert_reqs=CERT_NONE", "CERT_NONE; ssl_cert_reqs is required, optional or none"),
     ],
 )
 def test_a_misspelled_option_is_named(push: Push, query: str, message: str, tls_server: TlsServer) -> None:

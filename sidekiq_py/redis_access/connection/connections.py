@@ -84,7 +84,8 @@ def wrong_option(url: str, error: Exception) -> ConfigError:
     """The error for a connection that cannot be made because of an option in the query of *url*."""
     named = re.search(r"unexpected keyword argument '(\w+)'", str(error))
     if named is None:
-        return ConfigError(f"redis_url is {redact(url)!r}: {error}")
+        values = "; ssl_cert_reqs is required, optional or none" if "ssl_cert_reqs=" in url else ""
+        return ConfigError(f"redis_url is {redact(url)!r}: {error}{values}")
     scheme, name = url.split(":", 1)[0], named[1]
     if not name.startswith("ssl_"):
         advice = "Remove it"

@@ -9,10 +9,10 @@ import logging
 from typing import Any, NamedTuple
 
 from sidekiq_celery._run.unknown_tasks import UnknownTask
-from sidekiq_celery._wire.message import shortened
 from sidekiq_celery._wire.printed_call import printed_call
 from sidekiq_celery.exceptions import Ignore, Reject
 from sidekiq_celery.utils.einfo import ExceptionInfo
+from sidekiq_celery.utils.saferepr import saferepr
 from sidekiq_celery.utils.serialization import safe_repr
 from sidekiq_py.payloads import escaped
 from sidekiq_py.redaction import current
@@ -84,10 +84,9 @@ def log_received(task: Any, request: Any) -> None:
 def log_success(task: Any, request: Any, retval: Any, seconds: float) -> None:
     """Log that the task returned."""
     if logger.isEnabledFor(logging.INFO):
-        shown = shortened(safe_repr(current().value(retval, task.name)), task.resultrepr_maxsize)
         data = {
             **_whose(task, request),
-            "return_value": shown,
+            "return_value": saferepr(current().value(retval, task.name), task.resultrepr_maxsize),
             "runtime": seconds,
             **_called_with(task, request),
         }

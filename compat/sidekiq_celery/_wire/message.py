@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from sidekiq_celery.contract import App
 from sidekiq_celery.utils.nodenames import anon_nodename
-from sidekiq_celery.utils.serialization import safe_repr
+from sidekiq_celery.utils.saferepr import saferepr
 from sidekiq_celery.utils.time import add_seconds_to_datetime, maybe_make_aware
 from sidekiq_py.payloads import shown as shown_value
 
@@ -179,12 +179,7 @@ def _iso(when: Any) -> str | None:
 
 def shown(value: Any) -> str:
     """Arguments as text for logs and monitors: truncated, and never raising an error."""
-    return shortened(safe_repr(value), _REPR_MAX_CHARACTERS)
-
-
-def shortened(text: str, characters: int) -> str:
-    """*text*, truncated to that many characters."""
-    return text if len(text) <= characters else f"{text[: characters - 3]}..."
+    return saferepr(value, _REPR_MAX_CHARACTERS)
 
 
 def _sent_event(headers: Mapping[str, Any]) -> dict[str, Any]:

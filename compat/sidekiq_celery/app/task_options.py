@@ -94,7 +94,7 @@ class TaskOptions:
     unique_for: float | None = None
     unique_until: str = "success"
     unique_key: Callable[[Any, Any], str] | None = None
-    resultrepr_maxsize: int = 1024
+    resultrepr_maxsize: int | None = 1024
     abstract: bool = True
 
     request_stack: LocalStack[Context] = None  # type: ignore[assignment]

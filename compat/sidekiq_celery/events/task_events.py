@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery import states
 from sidekiq_celery._send.running_task import RunDetails
-from sidekiq_celery._wire.message import shortened
 from sidekiq_celery._wire.printed_call import printed_call
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import Reject, Retry, TaskRevokedError
 from sidekiq_celery.utils.einfo import ExceptionInfo
+from sidekiq_celery.utils.saferepr import saferepr
 from sidekiq_celery.utils.serialization import safe_repr
+from sidekiq_celery.utils.text import abbr
 from sidekiq_celery.utils.time import utcoffset
 from sidekiq_py.errors import TerminatedError
 from sidekiq_py.redaction import current
@@ -80,8 +81,8 @@ class TaskEvents:
             "task-received",
             run.task_id,
             name=request.shadow or run.plan.task.name,
-            args=shortened(args, _REPR_CHARACTERS),
-            kwargs=shortened(kwargs, _REPR_CHARACTERS),
+            args=abbr(args, _REPR_CHARACTERS),
+            kwargs=abbr(kwargs, _REPR_CHARACTERS),
             root_id=request.root_id,
             parent_id=request.parent_id,
             retries=request.retries or 0,
@@ -105,7 +106,7 @@ class TaskEvents:
         if not task.send_events:
             return
         if run.state == states.SUCCESS:
-            shown = shortened(safe_repr(current().value(value, task.name)), task.resultrepr_maxsize)
+            shown = saferepr(current().value(value, task.name), task.resultrepr_maxsize)
             self._send("task-succeeded", run.task_id, result=shown, runtime=run.runtime)
         elif run.state == states.RETRY:
             reason = value.exc if isinstance(value, Retry) else value

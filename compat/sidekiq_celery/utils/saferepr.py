@@ -8,6 +8,6 @@ __all__ = ("saferepr",)
 
 
 def saferepr(o: Any, maxlen: int | None = None, maxlevels: int = 3, seen: Any = None) -> str:
-    """Return `repr(o)`, truncated to *maxlen* characters. A broken `__repr__` raises nothing."""
+    """Return `repr(o)`, truncated to *maxlen* characters; None for no limit. A broken `__repr__` raises nothing."""
     text = safe_repr(o)
-    return text if maxlen is None or len(text) <= maxlen else f"{text[: maxlen - 3]}..."
+    return text if maxlen is None or len(text) <= maxlen else f"{text[: max(maxlen - 3, 0)]}..."

@@ -316,6 +316,24 @@ def test_a_retry_waits_in_sidekiqs_retry_set(app: Celery, worker: TaskWorker, re
     assert redis_client.zcard("dead") == 0
 
 
+@pytest.mark.parametrize(("size", "shown"), [(None, repr("x" * 3000)), (2, "..."), (0, "...")])
+def test_the_log_shows_as_much_of_a_result_as_its_task_says(
+    app: Celery, worker: TaskWorker, caplog: pytest.LogCaptureFixture, size: int | None, shown: str
+) -> None:
+    """`resultrepr_maxsize`: None is no limit, and 0 keeps a result out of the log."""
+
+    @app.task(name="proj.long", resultrepr_maxsize=size)
+    def long() -> str:
+        return "x" * 3000
+
+    worker.start()
+    with caplog.at_level("INFO", logger="celery.app.trace"):
+        assert long.delay().get(timeout=60) == "x" * 3000
+
+    [line] = [record.getMessage() for record in caplog.records if "succeeded" in record.getMessage()]
+    assert line.partition("s: ")[2] == shown
+
+
 def test_a_task_is_tried_until_no_try_is_left(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:
     """`autoretry_for`, at once; then it has failed by its own error."""
     seen: list[int] = []

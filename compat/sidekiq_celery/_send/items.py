@@ -1,5 +1,6 @@
 """Turns a call's message into the item that the engine's client pushes."""
 
+import math
 import time
 from typing import Any
 
@@ -80,7 +81,7 @@ def item_of_message(app: App, name: str, message: TaskMessage, queue: str, task:
     }
     if task is not None:
         # In the form that Ruby's Retries page understands.
-        item["retry"] = True if task.max_retries is None else int(task.max_retries) or False
+        item["retry"] = True if task.max_retries in (None, math.inf) else int(task.max_retries) or False
     if headers.get("eta"):
         at = aware(headers["eta"]).timestamp()
         if at > time.time():

@@ -1,6 +1,7 @@
 """What a call leaves in Redis."""
 
 import json
+import math
 import sys
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -53,6 +54,21 @@ def test_a_call_is_a_job_of_its_name_and_id(redis_client: redis.Redis, add: Any)
     assert (job["class"], job["jid"], job["args"], job["retry"]) == ("proj.add", result.id, [2, 3], 3)
     assert redis_client.smembers("queues") == {b"celery"}
     assert job["celery"].keys() == {"origin"}
+
+
+@pytest.mark.parametrize("max_retries", [None, math.inf])
+def test_a_task_may_be_tried_without_end(app: Celery, redis_client: redis.Redis, max_retries: float | None) -> None:
+    """Programs that come from Celery write infinity as well as None; JSON has no number for it."""
+
+    @app.task(name="proj.endless", max_retries=max_retries)
+    def endless() -> None: ...
+
+    endless.delay()
+    endless.apply_async(countdown=100)
+
+    [job] = waiting(redis_client)
+    [scheduled] = redis_client.zrange("schedule", 0, -1)
+    assert (job["retry"], json.loads(scheduled)["retry"]) == (True, True)
 
 
 def test_keyword_arguments_are_one_object_at_the_end(redis_client: redis.Redis, add: Any) -> None:

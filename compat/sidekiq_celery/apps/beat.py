@@ -61,7 +61,7 @@ class Beat:
         self.app = app = app or self.app
         self.max_interval = max_interval
         self.pidfile = pidfile
-        self.loglevel = loglevel if isinstance(loglevel, int) else logging.getLevelNamesMapping()[loglevel.upper()]
+        self.loglevel = loglevel
         self.logfile = logfile
         self.no_color = no_color
         self.redirect_stdouts = app.either("worker_redirect_stdouts", redirect_stdouts)

@@ -10,6 +10,7 @@ from sidekiq_celery.beat import SchedulingError, beat_nodename
 from sidekiq_celery.bin.base import (
     JSON_ARRAY,
     JSON_OBJECT,
+    LOG_LEVEL,
     daemon_options,
     handle_preload_options,
     own_setting,
@@ -20,8 +21,6 @@ from sidekiq_celery.schedules import ParseException, crontab
 from sidekiq_celery.schedules import schedule as interval
 
 __all__ = ("beat",)
-
-_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL", "FATAL")
 
 
 @click.group(invoke_without_command=True)
@@ -35,7 +34,7 @@ _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL", "FATAL")
     help="Answer `inspect ping`, for health checks. [default: the setting beat_enable_remote_control]",
 )
 @click.option("-n", "--hostname", help="Name of the node that answers. [default: celerybeat@%h]")
-@click.option("-l", "--loglevel", default="WARNING", type=click.Choice(_LEVELS, case_sensitive=False))
+@click.option("-l", "--loglevel", type=LOG_LEVEL, default="WARNING", show_default=True, help="Log level.")
 @click.option("-f", "--logfile", callback=own_setting, help="Log file; by default standard error.")
 @click.option("--pidfile", callback=own_setting, help="File that contains the process id while beat runs.")
 @daemon_options

@@ -8,13 +8,11 @@ it: it is for kombu's consumers.
 
 import json
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
 from sidekiq_celery._wire.json_values import to_plain
-from sidekiq_celery._wire.message import TaskMessage
+from sidekiq_celery._wire.message import TaskMessage, aware
 from sidekiq_celery._wire.payload import EMBEDDED, EMBEDS, KEY, sealed, task_headers_of_message
-from sidekiq_celery.utils.time import maybe_make_aware
 
 FOREIGN_CLASS = "kombu.Message"
 FOREIGN_KEY = "kombu"
@@ -149,7 +147,7 @@ def _moment(eta: Any) -> float | None:
     if not isinstance(eta, str):
         return None
     try:
-        return maybe_make_aware(datetime.fromisoformat(eta)).timestamp()
+        return aware(eta).timestamp()
     except ValueError:
         return None
 

@@ -442,3 +442,27 @@ def test_a_batch_whose_parent_was_overwritten_goes_on(app: Program) -> None:
         child.wait(10, until="success")
 
     assert app.runs == [("ok",), ("ok",)]
+
+
+def test_a_callback_that_was_overwritten_stops_neither_the_others_nor_the_parent(
+    app: Program, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It stays as it is, for somebody to look at; it made the script fail halfway, and the parent waited forever."""
+    parent = sidekiq.Batch().on("success", app.callback)
+    with parent.jobs():
+        child = sidekiq.Batch().on("complete", app.callback).on("complete", app.callback).on("success", app.callback)
+        with child.jobs():
+            app.deed.perform_async("ok")
+    callbacks = f"{steps.key(child.bid)}:callbacks"
+    app.client.hset(callbacks, mapping={"complete:1": "foreign", "late:foreign": "foreign"})
+    app.client.hset(f"{steps.key(parent.bid)}:callbacks", "late:foreign", "foreign")
+
+    with sidekiq.embed(concurrency=1):
+        parent.wait(10, until="success")
+        app.wait_until_idle()
+    looked_at(sync_client.current().pool)
+
+    assert sorted(app.events(child.bid)) == ["complete", "success"]
+    assert app.events(parent.bid) == ["success"]
+    assert app.client.hmget(callbacks, "complete:1", "late:foreign") == [b"foreign", b"foreign"]
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]

@@ -258,18 +258,21 @@ local function fire(batch, event)
     local text = redis.call('HGET', batch.callbacks, event .. ':' .. number)
     if not text then break end
     local queue, head = string.match(text, '^([^\n]*)\n(.*)$')
-    local member = ''
-    if parent then
-      -- Of a child's callbacks, only `complete` holds back the parent's `complete`.
-      local at = add_member(parent, event == 'complete')
-      member = ',"sidekiq_py_batch":["' .. parent.bid .. '",' .. at .. ',"' .. event .. '"]'
-      if is_tracked(parent) then
-        local jid = string.sub(redis.sha1hex(batch.bid .. ':' .. event .. ':' .. number), 1, 24)
-        add_rows(parent, at, {'{"jid":"' .. jid .. '","callback":"' .. event .. '"}'}, 1)
-        member = member .. ',"sidekiq_py_tracked":true'
+    -- A text that another program has overwritten is no callback; the others and the parent do not suffer.
+    if queue then
+      local member = ''
+      if parent then
+        -- Of a child's callbacks, only `complete` holds back the parent's `complete`.
+        local at = add_member(parent, event == 'complete')
+        member = ',"sidekiq_py_batch":["' .. parent.bid .. '",' .. at .. ',"' .. event .. '"]'
+        if is_tracked(parent) then
+          local jid = string.sub(redis.sha1hex(batch.bid .. ':' .. event .. ':' .. number), 1, 24)
+          add_rows(parent, at, {'{"jid":"' .. jid .. '","callback":"' .. event .. '"}'}, 1)
+          member = member .. ',"sidekiq_py_tracked":true'
+        end
       end
+      deliver(batch, queue, head .. member .. ',"enqueued_at":' .. stamp(seconds, micros, fields[2] == '1') .. '}')
     end
-    deliver(batch, queue, head .. member .. ',"enqueued_at":' .. stamp(seconds, micros, fields[2] == '1') .. '}')
     number = number + 1
   end
   if event == 'success' then redis.call('ZREM', batch.prefix .. 'sidekiq_py:batches:running', batch.bid) end
@@ -802,8 +805,10 @@ function steps.deliver_late(batch)
   for _, field in ipairs(redis.call('HKEYS', batch.callbacks)) do
     if string.sub(field, 1, 5) == 'late:' then
       local queue, job = string.match(redis.call('HGET', batch.callbacks, field), '^([^\n]*)\n(.*)$')
-      redis.call('HDEL', batch.callbacks, field)
-      if deliver(batch, queue, job) then delivered = delivered + 1 end
+      if queue then
+        redis.call('HDEL', batch.callbacks, field)
+        if deliver(batch, queue, job) then delivered = delivered + 1 end
+      end
     end
   end
   return delivered

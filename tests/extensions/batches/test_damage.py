@@ -466,3 +466,23 @@ def test_a_callback_that_was_overwritten_stops_neither_the_others_nor_the_parent
     assert app.events(parent.bid) == ["success"]
     assert app.client.hmget(callbacks, "complete:1", "late:foreign") == [b"foreign", b"foreign"]
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+@pytest.mark.parametrize("name", ["sidekiq_py:batches", "sidekiq_py:batches:running"])
+def test_a_list_of_batches_that_was_overwritten_leaves_no_parent_waiting(app: Program, name: str) -> None:
+    """The script that ended a child failed at the list before it told the parent. Batches can be deleted, too."""
+    parent = sidekiq.Batch().on("success", app.callback)
+    with parent.jobs():
+        child = sidekiq.Batch()
+        with child.jobs():
+            app.deed.perform_async("ok")
+    app.client.delete(name)
+    app.client.set(name, "foreign")
+
+    with sidekiq.embed(concurrency=1):
+        parent.wait(10, until="success")
+        app.wait_until_idle()
+
+    assert app.events(parent.bid) == ["success"]
+    child.delete()
+    assert not app.client.exists(steps.key(child.bid))

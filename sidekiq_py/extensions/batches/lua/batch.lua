@@ -275,7 +275,7 @@ local function fire(batch, event)
     end
     number = number + 1
   end
-  if event == 'success' then redis.call('ZREM', batch.prefix .. 'sidekiq_py:batches:running', batch.bid) end
+  if event == 'success' then redis.pcall('ZREM', batch.prefix .. 'sidekiq_py:batches:running', batch.bid) end
   if parent then
     redis.call('HSET', parent.key, 'changed_at', seconds)
     if event == 'death' then
@@ -785,7 +785,7 @@ function steps.delete(batch)
   end
   for _, key in ipairs(keys_of(batch)) do redis.call('UNLINK', key) end
   for _, list in ipairs({'sidekiq_py:batches', 'sidekiq_py:batches:running', 'sidekiq_py:batches:invalid'}) do
-    redis.call('ZREM', batch.prefix .. list, batch.bid)
+    redis.pcall('ZREM', batch.prefix .. list, batch.bid)
   end
   if parent and redis.call('EXISTS', parent.key) == 1 and not wrong_key(parent) then
     redis.call('SREM', parent.children, batch.bid)

@@ -20,11 +20,13 @@ from time import monotonic, sleep
 from typing import Any, NamedTuple
 
 from sidekiq_celery._send.clients import client_of, refuse
+from sidekiq_celery._send.header_checks import is_place, is_signature
 from sidekiq_celery._wire.json_values import beyond_json, from_plain, to_plain
 from sidekiq_celery.contract import App
+from sidekiq_celery.exceptions import InvalidTaskError
 from sidekiq_celery.utils.functional import chunks
 from sidekiq_celery.utils.ids import uuid
-from sidekiq_py.errors import JsonParseError, RedisError, ReplyLostError
+from sidekiq_py.errors import JsonParseError, RedisError, RedisReplyError, ReplyLostError
 from sidekiq_py.extension import Command, Outgoing, Question
 from sidekiq_py.payloads import loads
 
@@ -176,6 +178,9 @@ def read_step(app: App, place: ChainPosition, known: Answer | None = None) -> St
 
     Args:
         known: A cached answer for this place, or for another one.
+
+    Raises:
+        InvalidTaskError: Another program has overwritten it.
     """
     if known is not None and known.place == place:
         text: bytes | None = known.text
@@ -183,8 +188,21 @@ def read_step(app: App, place: ChainPosition, known: Answer | None = None) -> St
         text = _ask(app, "HGET", flow_key(place["id"]), place["next"])
     if text is None:
         return None
-    record = _from_text(text)
-    return Step(record["s"], record["n"])
+    try:
+        record = _from_text(text)
+        step = Step(record["s"], record["n"])
+    except Exception as error:  # kombu's decoders may raise anything
+        raise _overwritten(place) from error
+    if not is_signature(step.signature) or not (step.behind is None or is_place(step.behind)):
+        raise _overwritten(place)
+    return step
+
+
+def _overwritten(place: ChainPosition) -> InvalidTaskError:
+    return InvalidTaskError(
+        f"the field {place['next']!r} of {flow_key(place['id'])} is no step of a workflow: another program has "
+        "overwritten it"
+    )
 
 
 def question_of(place: ChainPosition, pushed: Sequence[Any] | None) -> Question | None:
@@ -228,7 +246,13 @@ def take_step(place: ChainPosition) -> list[Command]:
 
 
 def walk(app: App, chain: Any) -> Iterator[dict[str, Any]]:
-    """The steps of a `chain`, the next one first; each is read when it is reached."""
+    """
+    The steps of a `chain`, the next one first; each is read when it is reached.
+
+    Raises:
+        InvalidTaskError: Another program has overwritten one, perhaps so that the steps lead in a circle.
+    """
+    passed = set()
     for step in reversed(chain or ()):
         place = step if is_chain_position(step) else None
         if place is None:
@@ -237,15 +261,30 @@ def walk(app: App, chain: Any) -> Iterator[dict[str, Any]]:
             found = read_step(app, place)
             if found is None:
                 return
+            at = place["id"], place["next"]
+            if at in passed:
+                raise _overwritten(place)
+            passed.add(at)
             yield found.signature
             place = found.behind
 
 
 def read_chord(app: App, chord_id: str) -> ChordRecord:
-    """The stored record of a chord."""
+    """
+    The stored record of a chord.
+
+    Raises:
+        InvalidTaskError: Another program has overwritten it.
+    """
     body, parts, done = _ask(app, "HMGET", chord_key(chord_id), "body", "parts", DONE)
-    signature = None if body is None else _from_text(body)
-    return ChordRecord(signature, int(parts or 0), done is not None)
+    problem = f"{chord_key(chord_id)} is no chord: another program has overwritten it"
+    try:
+        record = ChordRecord(None if body is None else _from_text(body), int(parts or 0), done is not None)
+    except Exception as error:  # as in `read_step`
+        raise InvalidTaskError(problem) from error
+    if body is not None and not is_signature(record.body):
+        raise InvalidTaskError(problem)
+    return record
 
 
 def recall_chord(app: App, chord_id: str) -> ChordRecord:
@@ -273,6 +312,9 @@ def _ask(app: App, *command: Any, idempotent: bool = True) -> Any:
     Redis's reply. The command is retried for as long as a failover or a restart takes, unless it might run twice.
 
     A task whose end needs the reply does not fail because of a failover or restart.
+
+    Raises:
+        InvalidTaskError: The key has a wrong type.
     """
     pool = client_of(app).pool
     give_up_at = monotonic() + _PATIENCE_SECONDS
@@ -281,6 +323,8 @@ def _ask(app: App, *command: Any, idempotent: bool = True) -> Any:
         try:
             return pool.run(lambda link: link.command(*command), idempotent=idempotent)
         except RedisError as error:
+            if isinstance(error, RedisReplyError) and error.code == "WRONGTYPE":
+                raise InvalidTaskError(f"{command[1]} is not a hash: another program has overwritten it") from error
             is_doubtful = not idempotent and isinstance(error, ReplyLostError)
             if error.is_lasting or is_doubtful or monotonic() > give_up_at:
                 raise

@@ -88,26 +88,28 @@ def _are_names(value: Any) -> bool:
     return isinstance(names, list | tuple | set | frozenset) and all(type(name) is str for name in names)
 
 
-def _is_signature(value: Any) -> bool:
+def is_signature(value: Any) -> bool:
+    """Whether *value* can be a signature."""
     if not isinstance(value, dict) or type(value.get("task")) is not str:
         return False
     return all(isinstance(value[key], kind) for key, kind in _SIGNATURE.items() if value.get(key) is not None)
 
 
 def _are_signatures(value: Any) -> bool:
-    return isinstance(value, list | tuple) and all(map(_is_signature, value))
+    return isinstance(value, list | tuple) and all(map(is_signature, value))
 
 
-def _is_place(value: Any) -> bool:
+def is_place(value: Any) -> bool:
+    """Whether *value* can be the place of a step."""
     return type(value) is dict and type(value.get("id")) is str and type(value.get("next")) is str
 
 
 def _is_chain(value: Any) -> bool:
-    return isinstance(value, list | tuple) and all(_is_signature(step) or _is_place(step) for step in value)
+    return isinstance(value, list | tuple) and all(is_signature(step) or is_place(step) for step in value)
 
 
 def _is_chord(value: Any) -> bool:
-    return _is_signature(value) if not is_part(value) else _is_part_well_made(value)
+    return is_signature(value) if not is_part(value) else _is_part_well_made(value)
 
 
 def _is_part_well_made(part: Any) -> bool:
@@ -151,7 +153,7 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "timelimit": (are_limits, "a list of two numbers of seconds"),
     "stamped_headers": (_are_names, "a list of names"),
     "chain": (_is_chain, "a list of signatures"),
-    "flow": (_is_place, "the place of a step"),
+    "flow": (is_place, "the place of a step"),
     "chord": (_is_chord, "a signature, or the part of a chord"),
     "unique": (_is_lock, "a lock"),
     **dict.fromkeys(("id", "task", "args", "kwargs", "called_directly", "is_eager", "hostname", "utc"), _ELSEWHERE),

@@ -5,7 +5,7 @@ from typing import Any
 
 from sidekiq_celery._send import flow_store, pipeline_buffer
 from sidekiq_celery._wire.context import Context
-from sidekiq_celery._workflow.never import never_runs
+from sidekiq_celery._workflow.never import never_runs, readable_steps
 from sidekiq_celery._workflow.steps import call_step
 from sidekiq_celery.contract import App
 from sidekiq_py.extension import Effect
@@ -39,6 +39,6 @@ def after_failure(app: App, request: Context, exc: BaseException, traceback: str
     """Write the failure for every later step, so that callers waiting for one see it."""
     return [
         effect
-        for step in flow_store.walk(app, request.chain)
+        for step in readable_steps(app, request, request.chain)
         for effect in never_runs(app, request, step, exc, state, traceback, is_step=True)
     ]

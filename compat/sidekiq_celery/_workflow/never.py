@@ -1,6 +1,8 @@
 """Signatures that will never run because an earlier task failed: write their results and fail their chords."""
 
 import json
+import logging
+from collections.abc import Iterator
 from typing import Any
 
 from sidekiq_celery import states
@@ -14,10 +16,13 @@ from sidekiq_celery._workflow.signature import maybe_signature
 from sidekiq_celery.backends import failures
 from sidekiq_celery.backends.interface import effects_for
 from sidekiq_celery.contract import App
+from sidekiq_celery.exceptions import InvalidTaskError
 from sidekiq_celery.utils.serialization import safe_repr
 from sidekiq_py.extension import Effect, Once
 
 FAIL_TASK = "celery.chord_fail"
+
+logger = logging.getLogger("celery.app.trace")
 
 
 def never_runs(
@@ -48,9 +53,21 @@ def never_runs(
         of_the_call = _as_request(sig) if is_step else None
         effects += result_stored(app, sig.task, sig.id, exc, state, traceback, of_the_call)
         effects += chord_failed(app, request, sig.options.get("chord"), sig.options.get("group_id"), sig.id, exc)
-    for step in flow_store.walk(app, sig.options.get("chain")):
+    for step in readable_steps(app, request, sig.options.get("chain")):
         effects += never_runs(app, request, step, exc, state, traceback)
     return effects
+
+
+def readable_steps(app: App, request: Context, chain: Any) -> Iterator[dict[str, Any]]:
+    """The steps of a `chain`, up to the first that another program has overwritten."""
+    try:
+        yield from flow_store.walk(app, chain)
+    except InvalidTaskError as error:
+        _log_unreadable(request, error)
+
+
+def _log_unreadable(request: Context, error: InvalidTaskError) -> None:
+    logger.error("%s: what waits for it in its workflow is not told that it failed: %s", request.id, error)
 
 
 def _as_request(sig: Any) -> Context:
@@ -93,7 +110,11 @@ def chord_failed(
     chord_id = chord_id_of(chord, group_id)
     if chord_id is None:
         return []
-    record = flow_store.read_chord(app, chord_id)
+    try:
+        record = flow_store.read_chord(app, chord_id)
+    except InvalidTaskError as error:
+        _log_unreadable(request, error)
+        return []
     body = record.body if is_part(chord) else chord
     if record.is_done or body is None:
         return []

@@ -82,7 +82,10 @@ class Backward:
     def _chain(self, task_headers: Mapping[str, Any]) -> list[Any] | None:
         """The rest of a chain in Celery's form, the next step last. Returns None if Celery could not finish it."""
         place = task_headers.get("flow")
-        steps = list(flow_store.walk(self._app, [place] if place else task_headers.get("chain")))
+        try:
+            steps = list(flow_store.walk(self._app, [place] if place else task_headers.get("chain")))
+        except InvalidTaskError:
+            return None
         if place and not steps:
             return None
         if any(is_part((step.get("options") or {}).get("chord")) for step in steps):

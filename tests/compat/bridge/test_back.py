@@ -173,8 +173,12 @@ def _by_id(lists: dict[bytes, list[bytes]]) -> dict[str, Any]:
 def test_what_only_sidekiq_celery_can_finish_stays(
     app: Celery, redis_client: redis.Redis, run_bridge: RunBridge
 ) -> None:
-    """Parts of its chords, its own tasks, and what it wrote in another serializer."""
+    """Parts of its chords, its own tasks, what it wrote in another serializer, and chains that were overwritten."""
     note = app.tasks["side.note"]
+    for begin in ("overwritten", "circle"):
+        chain(note.s(1).set(task_id=begin), note.s(2).set(task_id="step"), app=app).apply_async()
+    redis_client.hset("sidekiq_py:flow:overwritten", "step", b"foreign")
+    redis_client.hset("sidekiq_py:flow:circle", "step", b'{"s":{"task":"a"},"n":{"id":"circle","next":"step"}}')
     chord([note.s("a"), note.s("b")], note.s("body"), app=app).apply_async()
     note.apply_async(("yaml",), serializer="yaml")
     app.send_task("celery.chord_start", ([1], {}))
@@ -183,8 +187,8 @@ def test_what_only_sidekiq_celery_can_finish_stays(
     ledger = run_bridge(is_reverse=True)
 
     assert ledger.count_moved == 0
-    assert ledger.left["celery"] == {backward.OURS: 3, backward.SEALED: 1, backward.NO_TASK: 2}
-    assert redis_client.llen("queue:celery") == 6
+    assert ledger.left["celery"] == {backward.OURS: 5, backward.SEALED: 1, backward.NO_TASK: 2}
+    assert redis_client.llen("queue:celery") == 8
 
 
 def test_numbers_that_a_workflow_hands_on_go_bare(

@@ -7,10 +7,11 @@ from itertools import islice
 from typing import Any, Literal, get_args
 
 from sidekiq_py.clock import utc
+from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.extensions.batches import steps
 from sidekiq_py.extensions.batches.errors import BatchGoneError
 from sidekiq_py.extensions.batches.pretending import pretending
-from sidekiq_py.extensions.batches.rows import Rows, is_number, object_in
+from sidekiq_py.extensions.batches.rows import ROW_STATES, Rows, is_number, object_in
 from sidekiq_py.redaction import current
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import name_in, pairs
@@ -179,7 +180,15 @@ class BatchStatus:
         facts = {**{name: getattr(self, name) for name in names}, "openers": openers, "members": shown}
         facts["damaged"] = [*self.damaged]
         rows = self.jobs
-        return facts if rows is None else {**facts, "jobs": rows.counts()}
+        if rows is None:
+            return facts
+        try:
+            return {**facts, "jobs": rows.counts()}
+        except RedisReplyError as error:
+            # A key of the wrong type must not hide the other batches of a list.
+            if error.code != "WRONGTYPE":
+                raise
+            return {**facts, "jobs": dict.fromkeys(ROW_STATES, 0), "damaged": [*self.damaged, "states"]}
 
     def as_json(self) -> str:
         """`as_dict` as JSON text."""

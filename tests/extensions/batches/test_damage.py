@@ -14,6 +14,7 @@ from sidekiq_py.extensions.batches import checks, steps
 from sidekiq_py.extensions.batches.audit import Audit
 from sidekiq_py.extensions.batches.lifecycle_events import LifecycleEvents
 from sidekiq_py.extensions.batches.ruby_runs import RubyRuns
+from sidekiq_py.extensions.batches.state import BatchStatus
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from tests.extensions.batches.conftest import Program
@@ -98,6 +99,23 @@ def test_the_json_for_front_ends_names_what_is_damaged(app: Program) -> None:
 
     assert [(one["total"], one["damaged"]) for one in told] == [(0, ["total", "created_at"]), (1, [])]
     assert [list(violations(one, definition("status"))) for one in told] == [[], []]
+
+
+def test_rows_whose_key_has_a_wrong_type_hide_no_other_batch(app: Program) -> None:
+    """A list in JSON ended at such a batch, in the middle of the document."""
+    batch, other = sidekiq.Batch(track=True), sidekiq.Batch(track=True)
+    for one in (batch, other):
+        with one.jobs():
+            app.deed.perform_async("ok")
+    key = f"{steps.key(batch.bid)}:states"
+    app.client.delete(key)
+    app.client.set(key, "foreign")
+
+    told = {one["bid"]: one for one in map(BatchStatus.as_dict, Batches())}
+
+    assert (told[batch.bid]["jobs"]["enqueued"], told[batch.bid]["damaged"]) == (0, ["states"])
+    assert (told[other.bid]["jobs"]["enqueued"], told[other.bid]["damaged"]) == (1, [])
+    assert [list(violations(one, definition("status"))) for one in told.values()] == [[], []]
 
 
 def test_members_and_errors_that_are_none_are_left_out(app: Program, redis_client: redis.Redis) -> None:

@@ -191,8 +191,8 @@ def read_step(app: App, place: ChainPosition, known: Answer | None = None) -> St
     try:
         record = _from_text(text)
         step = Step(record["s"], record["n"])
-    except Exception as error:  # kombu's decoders may raise anything
-        raise _overwritten(place) from error
+    except Exception:  # noqa: BLE001 - kombu's decoders may raise anything
+        raise _overwritten(place) from None
     if not is_signature(step.signature) or not (step.behind is None or is_place(step.behind)):
         raise _overwritten(place)
     return step
@@ -280,8 +280,8 @@ def read_chord(app: App, chord_id: str) -> ChordRecord:
     problem = f"{chord_key(chord_id)} is no chord: another program has overwritten it"
     try:
         record = ChordRecord(None if body is None else _from_text(body), int(parts or 0), done is not None)
-    except Exception as error:  # as in `read_step`
-        raise InvalidTaskError(problem) from error
+    except Exception:  # noqa: BLE001 - as in `read_step`
+        raise InvalidTaskError(problem) from None
     if body is not None and not is_signature(record.body):
         raise InvalidTaskError(problem)
     return record

@@ -6,6 +6,7 @@ import time
 import pytest
 import redis
 
+from sidekiq_py import program
 from sidekiq_py.active_job import active_job
 from sidekiq_py.active_job.declared import forget_active_jobs
 from sidekiq_py.jobs import decorators
@@ -327,6 +328,17 @@ def test_a_job_of_the_program_whose_queue_nobody_works(look: Look, redis_client:
 
     assert found.seen == "Sum goes to `slow`, and no process serves that queue."
     assert look()["declared-queues"] == []
+
+
+def test_the_default_options_of_the_program_count_for_its_jobs(look: Look, redis_client: redis.Redis) -> None:
+    """Its pushes have them, too."""
+    python_process(redis_client)
+    program.configure(default_job_options={"queue": "slow", "unique_for": 60})
+
+    diagnosis = look(declared=program_with("Sum"))
+
+    assert diagnosis.the("declared-queues").seen == "Sum goes to `slow`, and no process serves that queue."
+    assert diagnosis.the("declared-options").subjects == ("Sum",)
 
 
 def test_an_option_that_an_old_sidekiq_does_not_know(look: Look, redis_client: redis.Redis) -> None:

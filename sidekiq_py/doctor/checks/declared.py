@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from sidekiq_py.client.outgoing import options_of
 from sidekiq_py.doctor.facts import Facts
 from sidekiq_py.doctor.finding import Finding, listed, note, ok, verb, warning
 from sidekiq_py.doctor.fleet import releases
@@ -28,7 +29,7 @@ def queues(facts: Facts) -> Iterator[Finding]:
     for name, definition in facts.declared.items():
         # Rails decides which queue an Active Job is pushed to.
         if definition.resolve is None:
-            by_queue.setdefault(str({**DEFAULT_OPTIONS, **definition.options}["queue"]), []).append(name)
+            by_queue.setdefault(str({**DEFAULT_OPTIONS, **options_of(definition)}["queue"]), []).append(name)
     idle = {queue: names for queue, names in by_queue.items() if not facts.fleet.on(queue)}
     for queue, names in sorted(idle.items()):
         yield warning(
@@ -45,7 +46,7 @@ def options(facts: Facts) -> Iterator[Finding]:
     if facts.declared is None:
         return
     old = [worker for worker in facts.fleet.ruby if not worker.dialect.has_retry_for]
-    with_limit = sorted(name for name, job in facts.declared.items() if "retry_for" in job.options)
+    with_limit = sorted(name for name, job in facts.declared.items() if "retry_for" in options_of(job))
     if old and with_limit:
         yield warning(
             f"{listed(with_limit)} declares `retry_for`, which Sidekiq {releases(old)} does not know: a job that fails "
@@ -53,7 +54,8 @@ def options(facts: Facts) -> Iterator[Finding]:
             "Declare `retry` too.",
             with_limit,
         )
-    found = [(name, key) for name, job in sorted(facts.declared.items()) for key in job.options if key in _OF_OTHERS]
+    jobs = sorted(facts.declared.items())
+    found = [(name, key) for name, job in jobs for key in options_of(job) if key in _OF_OTHERS]
     if found:
         named = listed(f"{name} declares `{key}` ({_OF_OTHERS[key]})" for name, key in found)
         yield note(

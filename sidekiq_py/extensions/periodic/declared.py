@@ -243,7 +243,6 @@ def make(
     )
     own = OwnState(
         by=by,
-        cron=text,
         overlap=overlap,
         catch_up_seconds=None if catch_up is None else _seconds("catch_up", catch_up, owner),
         jitter_seconds=_seconds("jitter", jitter, owner),

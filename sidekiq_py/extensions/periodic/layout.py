@@ -269,7 +269,6 @@ class OwnState:
 
     by: str = ""
     rival: str = ""
-    cron: str = ""
     since: float = 0.0
     fired: int = 0
     overlap: str = "allow"
@@ -313,7 +312,6 @@ def read_own(stored: Mapping[bytes, bytes]) -> OwnState:
     return OwnState(
         by=texts.get("by", ""),
         rival=texts.get("rival", ""),
-        cron=texts.get("cron", ""),
         since=_moment(texts.get("since")),
         fired=int(_moment(texts.get("fired"))),
         overlap=texts.get("overlap", "allow"),

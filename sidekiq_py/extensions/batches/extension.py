@@ -144,23 +144,17 @@ class BatchExtension(Extension):
 
     def admit(self, job: FetchedJob) -> Drop | None:
         """Drop members of an invalidated batch before they run, but not callbacks of its children."""
-        invalid = self._invalid.bids()
-        if invalid:
-            membership = membership_of(job.payload)
-            if membership is not None and not membership.is_callback and membership.bid in invalid:
-                return Drop(f"batch {membership.bid} was invalidated")
-        if TRACKED_KEY in job.payload:
-            self._begins(job)
-        return None
-
-    def _begins(self, job: FetchedJob) -> None:
-        """Record the start of a tracked member. A failure to write the row does not fail the job."""
         membership = membership_of(job.payload)
         if membership is None:
-            return
-        self._write_row("working", membership, "1" if "failed_at" in job.payload else "0")
+            return None
+        if not membership.is_callback and membership.bid in self._invalid.bids():
+            return Drop(f"batch {membership.bid} was invalidated")
+        if TRACKED_KEY in job.payload:
+            self._write_row("working", membership, "1" if "failed_at" in job.payload else "0")
+        return None
 
     def _write_row(self, step: str, membership: Membership, *words: Any) -> None:
+        """Write to the row of a tracked member. A failure to do so does not fail the job."""
         try:
             steps.call(_pool(), step, membership.bid, membership.number, *words, idempotent=False)
         except RedisError as error:

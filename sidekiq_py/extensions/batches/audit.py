@@ -89,10 +89,8 @@ class Audit:
                 membership = membership_of(record.item)
                 if membership is not None and membership.bid in missing:
                     missing[membership.bid][1].discard(membership.number)
-        found_none = False
         for bid, (changed_at, numbers) in missing.items():
             if numbers:
-                found_none = True
                 with self._alone(bid):
                     self._suspect(pool, bid, _Suspicion(changed_at, frozenset(numbers)))
             else:
@@ -103,7 +101,7 @@ class Audit:
         # A look that is overdue belongs to a batch that has ended since.
         now = time.monotonic()
         self._next_looks = {bid: look for bid, look in self._next_looks.items() if look[0] > now}
-        return min(self._quiet_seconds, 60.0) if found_none else None
+        return min(self._quiet_seconds, 60.0) if any(numbers for _, numbers in missing.values()) else None
 
     def _candidates(self, pool: Pool) -> Iterator[tuple[BatchStatus, bytes, set[int]]]:
         now = epoch_seconds(pool.command("TIME"))

@@ -32,6 +32,8 @@ _COLOURS = {
     Level.OK: "green",
 }
 _LABEL_WIDTH = max(len(level) for level in Level) + 2
+# Never break inside names of keys, processes and commands, so that they can be copied whole.
+_wrap = functools.partial(textwrap.wrap, break_long_words=False, break_on_hyphens=False)
 
 
 class _CouldNotLook(click.ClickException):
@@ -125,7 +127,7 @@ def _show(report: Report, *, verbose: bool) -> None:
             _show_finding(finding, width)
     click.echo()
     if not verbose:
-        click.echo(_wrapped(_in_order(report), width))
+        click.echo("\n".join(_wrap(_in_order(report), width)))
     click.echo(_summary(report))
 
 
@@ -163,8 +165,8 @@ def _show_finding(finding: Finding, width: int) -> None:
     label = click.style(f"  {finding.level:<{_LABEL_WIDTH}}", fg=_COLOURS[finding.level])
     indent = " " * (_LABEL_WIDTH + 2)
     seen, advice = (cut(plain(text), _LONGEST) for text in (finding.seen, finding.advice))
-    lines = _wrapped(seen, width - len(indent)).splitlines()
-    lines += textwrap.wrap(advice, width - len(indent), initial_indent="→ ", subsequent_indent="  ", **_WRAPPING)
+    lines = _wrap(seen, width - len(indent))
+    lines += _wrap(advice, width - len(indent), initial_indent="→ ", subsequent_indent="  ")
     click.echo(label + f"\n{indent}".join(lines))
 
 
@@ -187,11 +189,3 @@ def _summary(report: Report) -> str:
         if number:
             parts.append(click.style(f"{number} {one if number == 1 else many}", fg=_COLOURS[level]))
     return ", ".join(parts) + "." if parts else click.style("Nothing is wrong.", fg="green")
-
-
-# Never break inside names of keys, processes and commands, so that they can be copied whole.
-_WRAPPING: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
-
-
-def _wrapped(text: str, width: int) -> str:
-    return "\n".join(textwrap.wrap(text, width, **_WRAPPING))

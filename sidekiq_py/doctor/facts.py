@@ -64,10 +64,9 @@ class Facts:
 
     def redis_cli(self, *words: str, keys: int) -> str:
         """A `redis-cli` command line for bash; the first *keys* words after the command's name are keys."""
-        namespace = self._pool.settings.namespace
-        start = f"{namespace}:" if namespace else ""
         command, named, others = words[0], words[1 : keys + 1], words[keys + 1 :]
-        return " ".join(["redis-cli", command, *(for_shell(start + key) for key in named), *map(for_shell, others)])
+        prefix = self._pool.key_prefix
+        return " ".join(["redis-cli", command, *(for_shell(prefix + key) for key in named), *map(for_shell, others)])
 
     @cached_property
     def server(self) -> ServerInfo:

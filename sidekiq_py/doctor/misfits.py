@@ -9,7 +9,7 @@ from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.reads import survey
 from sidekiq_py.wire import keys
 
-_WORDS = {"string": "string", "list": "list", "set": "set", "zset": "sorted set", "hash": "hash", "stream": "stream"}
+_WORDS = {"zset": "sorted set"}
 _NUMBER = "number"
 # The text that INCRBY accepts.
 _INTEGER = re.compile(rb"-?(?:0|[1-9][0-9]{0,18})")

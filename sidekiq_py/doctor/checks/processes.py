@@ -23,8 +23,7 @@ def present(facts: Facts) -> Iterator[Finding]:
         yield note(f"Running: {'; '.join(parts)}.", subjects=(worker.identity for worker in fleet.workers))
     quiet = [worker.identity for worker in fleet.workers if worker.is_quiet]
     if quiet:
-        is_are = verb(len(quiet), "takes", "take")
-        yield note(f"{counted(len(quiet), 'process', 'processes')} {is_are} no new jobs: {listed(quiet)}.", "", quiet)
+        yield note(f"{counted(len(quiet), 'process takes', 'processes take')} no new jobs: {listed(quiet)}.", "", quiet)
     if fleet.silent:
         yield ok(f"{counted(len(fleet.silent), 'process', 'processes')} ended and will be cleared from the list.")
 

@@ -42,7 +42,8 @@ _KEPT_SECONDS = 10.0
 _EXAMINED_SECONDS = 60.0
 # Of each, two digests.
 _MOST_KNOWN = 50_000
-_PATH = re.compile(r"(/[A-Za-z0-9_-]+)+")
+# No dots, which lead out of the dashboard, and no double slashes, which begin the address of another site.
+PATH = re.compile(r"(/[A-Za-z0-9_-]+)+")
 _SERVER_NAME = re.compile(r"[A-Za-z0-9_.-]{1,50}")
 
 _log = logging.getLogger("sidekiq.web")
@@ -110,7 +111,7 @@ class Page:
 
     def __post_init__(self) -> None:
         for path in (self.path, *(action.path for action in self.actions)):
-            if not _PATH.fullmatch(path):
+            if not PATH.fullmatch(path):
                 raise ConfigError(f"a page's path is {path!r}; use one like /reports, of letters, digits and dashes")
 
 

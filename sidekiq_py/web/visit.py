@@ -1,7 +1,6 @@
 """One request, as a page handler sees it."""
 
 import base64
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -15,7 +14,7 @@ from starlette.responses import HTMLResponse, Response
 from sidekiq_py.api import AuditLog, JobRecord
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.web.access import FORM_COOKIE, Need, User, new_form_token
-from sidekiq_py.web.site import Server, Site
+from sidekiq_py.web.site import PATH, Server, Site
 from sidekiq_py.web.text import ShownJob, shortened, whole_number
 
 NOTICE_COOKIE = "sidekiq_py_notice"
@@ -34,9 +33,6 @@ _LONGEST_NOTICE = 500
 _LONGEST_ADDRESS = 2000
 POLLING = "sidekiq_py.polling"
 """The scope's key by which a caller says that it cannot keep a response open."""
-
-# No dots, which lead out of the dashboard, and no double slashes, which begin the address of another site.
-_PATH = re.compile(r"(?:/[A-Za-z0-9_-]+)+")
 
 
 class Visit:
@@ -153,7 +149,7 @@ class Visit:
     def redirect_within(self, address: str) -> Response:
         """Redirect to *address*, a path with parameters on this dashboard; to the overview if it is anything else."""
         path, _, query = address.partition("?")
-        if len(address) > _LONGEST_ADDRESS or not _PATH.fullmatch(path):
+        if len(address) > _LONGEST_ADDRESS or not PATH.fullmatch(path):
             return self.redirect("/")
         return self.redirect(path, **dict(parse_qsl(query)))
 

@@ -291,7 +291,6 @@ class Dashboard:
 
 
 _MISSING = {
-    Need.VIEW: "Ask the people who run the dashboard.",
     Need.OPERATE: "Your account can view, but not act. Ask for the operator role.",
     Need.EDIT: "Editing jobs requires a separate permission, which your account does not have.",
 }

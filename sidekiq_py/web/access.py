@@ -13,7 +13,7 @@ import inspect
 import json
 import re
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -164,8 +164,8 @@ class Access:
         accounts: Mapping[str, Account] | None = None,
         tokens: Mapping[str, User | Role | str] | None = None,
         authorize: Authorize | None = None,
-        allowed_hosts: tuple[str, ...] = (),
-        origins: tuple[str, ...] = (),
+        allowed_hosts: Sequence[str] = (),
+        origins: Sequence[str] = (),
         is_local: bool = False,
     ) -> None:
         if authorize is not None and not callable(authorize):

@@ -95,13 +95,7 @@ def asgi_app(
     Raises:
         ConfigError: A setting is invalid; the message says why.
     """
-    access = Access(
-        accounts=accounts,
-        tokens=tokens,
-        authorize=authorize,
-        allowed_hosts=tuple(allowed_hosts),
-        origins=tuple(origins),
-    )
+    access = Access(accounts=accounts, tokens=tokens, authorize=authorize, allowed_hosts=allowed_hosts, origins=origins)
     site = Site(access, pool=pool, servers=servers, redaction=redaction, title=title, trace_url=trace_url, pages=pages)
     return Dashboard(site)
 

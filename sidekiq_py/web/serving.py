@@ -173,8 +173,8 @@ def _mapping(given: Any, name: str) -> dict[Any, Any]:
     return given
 
 
-def _texts(settings: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    given = settings.get(name) or ()
+def _texts(settings: Mapping[str, Any], name: str) -> Sequence[str]:
+    given: Sequence[str] = settings.get(name) or ()
     if not isinstance(given, (list, tuple)) or not all(isinstance(text, str) for text in given):
         raise ConfigError(f"{name} in the configuration must be a list of strings")
-    return tuple(given)
+    return given

@@ -221,7 +221,7 @@ class Queue(SizedOfRedis):
             stop: Called as often; if it returns True, the search ends.
         """
         must_be_filter(wanted)
-        return search(self._walk(oldest_first=oldest_first), wanted, _enqueued_at, looked_at=looked_at, stop=stop)
+        return search(self._walk(oldest_first=oldest_first), wanted, enqueued_seconds, looked_at=looked_at, stop=stop)
 
     def page(
         self,
@@ -261,7 +261,7 @@ class Queue(SizedOfRedis):
                 place = after + number
                 job = QueuedJob(raw, self.name, self._pool, place if oldest_first else length - 1 - place)
                 number += 1
-                if wanted is None or wanted.fits(job, _enqueued_at(job)):
+                if wanted is None or wanted.fits(job, enqueued_seconds(job)):
                     found.append(job)
                 if len(found) == limit:
                     break
@@ -483,7 +483,8 @@ class Queue(SizedOfRedis):
         return max(0, start + len(seen) + growth)
 
 
-def _enqueued_at(job: JobRecord) -> float | None:
+def enqueued_seconds(job: JobRecord) -> float | None:
+    """The time of a job in a queue that a filter compares, in epoch seconds."""
     return seconds_of(job.get("enqueued_at"))
 
 

@@ -17,6 +17,7 @@ from sidekiq_py.api import (
     SortedEntry,
 )
 from sidekiq_py.api.page_size import PageSize
+from sidekiq_py.api.queue import enqueued_seconds
 from sidekiq_py.api.stats import known_queues
 from sidekiq_py.options import complaint_about_queue
 from sidekiq_py.web.filters import PageFilter
@@ -219,7 +220,7 @@ class QueuePlace:
             for job in page.jobs:
                 stood = job.placed.before
                 place += 1
-                if wanted.fits(job, _enqueued_at(job), self._redaction):
+                if wanted.fits(job, enqueued_seconds(job), self._redaction):
                     rows.append((self.key_of(job, max(0, stood)), job))
                 if len(rows) == limit:
                     is_end = is_end and job is page.jobs[-1]
@@ -261,7 +262,7 @@ class QueuePlace:
         for job in islice(reversed(self._queue), self._queue.size):
             if run.should_stop():
                 return
-            if wanted.fits(job, _enqueued_at(job), self._redaction):
+            if wanted.fits(job, enqueued_seconds(job), self._redaction):
                 yield job
 
 
@@ -283,7 +284,3 @@ def chosen_queue(given: str, pool: Any) -> tuple[str, str]:
         if complaint is None or name in known_queues(pool=pool):
             return name, ""
     return trimmed, complaint or ""
-
-
-def _enqueued_at(job: JobRecord) -> float | None:
-    return None if job.enqueued_at is None else job.enqueued_at.timestamp()

@@ -76,24 +76,21 @@ def _replacement(match: re.Match[str], text: str, environment: Mapping[str, str]
     if match["kind"] == "#":
         return ""
     line = text.count("\n", 0, match.start()) + 1
+    place = f"{source}, line {line}"
+    body = match["body"] if match["body"] is not None else match["statement_trimmed"]
+    shown = " ".join(body.split())
     if match["kind"] == "=":
-        place = f"{source}, line {line}"
         try:
-            return to_s(_Expression(match["body"], environment, place).evaluate())
+            return to_s(_Expression(body, environment, place).evaluate())
         except _UnsupportedError as refusal:
             if _is_in_yaml_comment(text, match.start()):
                 return ""
-            shown = " ".join(match["body"].split())
             raise ConfigError(
                 f"{place}: <%= {shown} %> uses Ruby that is not supported here ({refusal}). Supported: {SUPPORTED}"
             ) from None
-    body = match["body"] if match["body"] is not None else match["statement_trimmed"]
     is_comment = body.lstrip().startswith("#") and "\n" not in body.strip()
-    if body.strip() and not is_comment and not _is_in_yaml_comment(text, match.start()):
-        shown = " ".join(body.split())
-        raise ConfigError(
-            f"{source}, line {line}: <% {shown} %> is a Ruby statement. Supported: <%= %> with {SUPPORTED}"
-        )
+    if shown and not is_comment and not _is_in_yaml_comment(text, match.start()):
+        raise ConfigError(f"{place}: <% {shown} %> is a Ruby statement. Supported: <%= %> with {SUPPORTED}")
     return ""
 
 

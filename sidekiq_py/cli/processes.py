@@ -1,7 +1,6 @@
 """`sidekiq-py processes`: list, quiet, stop and dump worker processes of both languages."""
 
 from collections.abc import Callable, Sequence
-from datetime import UTC
 from operator import attrgetter
 from typing import Any
 
@@ -99,7 +98,7 @@ def process_as_json(process: Process, in_flight: int) -> dict[str, Any]:
         "version": process.version,
         "is_python": process.is_python,
         "started_at": None if process.started_at is None else process.started_at.isoformat(),
-        "beat_at": process.beat_at.astimezone(UTC).isoformat(),
+        "beat_at": process.beat_at.isoformat(),
     }
 
 

@@ -1,11 +1,11 @@
 """`sidekiq-py recover`: returns the jobs of dead workers to their queues, even if no Python worker is running."""
 
-import json
 from operator import attrgetter
 
 import click
 
 from sidekiq_py.cli.connection import finds_redis
+from sidekiq_py.cli.output import echo_json
 from sidekiq_py.client import sync_client
 from sidekiq_py.clock import Wakeable, now_seconds
 from sidekiq_py.config import Config
@@ -72,7 +72,7 @@ def recover(everything: bool, as_json: bool) -> None:
         entries = [
             {"owner": owner, "jobs": jobs, "lease_ends_in": round(seconds, 3)} for owner, jobs, seconds in waiting
         ]
-        click.echo(json.dumps({"recovered": moved, "alive": alive, "waiting": entries}))
+        echo_json({"recovered": moved, "alive": alive, "waiting": entries})
         return
     click.echo(f"{counted(moved, 'job')} returned to the queues.")
     for owner, jobs, seconds in waiting:

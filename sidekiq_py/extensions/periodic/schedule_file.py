@@ -86,9 +86,10 @@ def read(
     loaded = yaml_file.parse(erb.render(text, environment, source=str(path)), source=str(path))
     found = []
     for name, fields in _jobs(path, loaded):
-        if is_wanted(str(fields.get("class") or fields.get("klass") or "")):
+        klass = fields.get("class") or fields.get("klass")
+        if is_wanted(str(klass or "")):
             try:
-                found.append(_job(path, name, fields, by))
+                found.append(_job(path, name, klass, fields, by))
             except ConfigError as error:
                 on_invalid(error)
     return found
@@ -112,7 +113,7 @@ def _jobs(path: Path, loaded: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
         yield name, fields
 
 
-def _job(path: Path, name: str, fields: Mapping[str, Any], by: str) -> Declaration:
+def _job(path: Path, name: str, klass: Any, fields: Mapping[str, Any], by: str) -> Declaration:
     place = f"{path}: {name}"
     for key in fields:
         if fields[key] and key in _RUBY_ONLY:
@@ -122,15 +123,13 @@ def _job(path: Path, name: str, fields: Mapping[str, Any], by: str) -> Declarati
             log.warning(
                 "%s has the key %s, which means nothing%s", place, key, f"; did you mean {near}?" if near else ""
             )
-    missing = [key for key in ("cron", "class") if not (fields.get(key) or (key == "class" and fields.get("klass")))]
+    missing = [key for key, value in (("cron", fields.get("cron")), ("class", klass)) if not value]
     if missing:
         raise ConfigError(f"{place} has no {' and no '.join(missing)}")
     given = {key: fields[key] for key in _PASSED_ON if fields.get(key) is not None}
     cron = given.pop("cron")
     try:
-        return make(
-            cron, fields.get("class") or fields.get("klass"), name=name, args=_args(fields.get("args")), by=by, **given
-        )
+        return make(cron, klass, name=name, args=_args(fields.get("args")), by=by, **given)
     except SidekiqError as error:
         raise ConfigError(f"{place}: {error}") from error
 

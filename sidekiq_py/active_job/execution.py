@@ -15,7 +15,6 @@ from sidekiq_py.active_job.arguments import deserialize
 from sidekiq_py.active_job.current import CurrentActiveJob, running
 from sidekiq_py.active_job.enqueue import rails_beside
 from sidekiq_py.active_job.job_object import JobObject, Placement, push_item
-from sidekiq_py.active_job.rails import Rails
 from sidekiq_py.active_job.rescue import Decision, RetryRule, Rule, decide
 from sidekiq_py.active_job.values import Keywords
 from sidekiq_py.client import async_client, sync_client
@@ -93,8 +92,7 @@ class Execution:
         now_ns = time_ns()
         delay_seconds = rule.delay_seconds(decision.count, decision.cause, random.random())
         # `scheduled_at` in the job shows that its Rails is 7.1 or later.
-        rails = Rails((7, 1)) if "scheduled_at" in job and not self.rails_version else None
-        rails = rails or rails_beside(dialect, self.rails_version)
+        rails = rails_beside(dialect, self.rails_version or ("7.1" if "scheduled_at" in job else None))
         placement = Placement(
             rule.queue or job.get("queue_name") or self.payload.get("queue") or "default",
             job.get("priority") if rule.priority is None else rule.priority,

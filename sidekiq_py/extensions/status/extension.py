@@ -62,7 +62,7 @@ class StatusExtension(Extension):
 
     def around(self) -> ServerMiddleware | None:
         """Write `working` before the job starts. A failure to write it does not fail the job."""
-        return _Working(self)
+        return _Working(self.runs)
 
     def end(self, end: JobEnd) -> Iterable[Effect]:
         """Write the outcome in the script that settles the job, along with progress that was not written yet."""
@@ -85,8 +85,8 @@ class StatusExtension(Extension):
 class _Working:
     """The middleware. For an `async def` job, `acall` writes in a thread."""
 
-    def __init__(self, extension: StatusExtension) -> None:
-        self._runs = extension.runs
+    def __init__(self, runs: Runs) -> None:
+        self._runs = runs
 
     def __call__(self, job: Any, payload: dict[str, Any], queue: str, call_next: Callable[[], Any]) -> Any:
         if payload.get(OPTION) is True:

@@ -14,7 +14,7 @@ from sidekiq_py import program
 from sidekiq_py.client import sync_client
 from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.errors import RedisError, RedisReplyError, Stopped
-from sidekiq_py.extension import Command, Verb
+from sidekiq_py.extension import Command, Payload, Verb
 from sidekiq_py.extensions.status import keys
 from sidekiq_py.logs import log
 from sidekiq_py.redis_access.connection.pool import Pool
@@ -22,8 +22,6 @@ from sidekiq_py.redis_access.connection.replies import raise_first
 from sidekiq_py.redis_access.connection.scripts import is_unknown
 from sidekiq_py.redis_access.job_path import settle_script
 from sidekiq_py.wire.payload import shown
-
-Payload = dict[str, Any]
 
 AUDIENCES = "progress"
 # The fields that audiences receive.

@@ -159,7 +159,7 @@ def _action_command(made_of: type[JobSet], action: Action) -> click.Command:
         rate: float | None,
         **options: Any,
     ) -> None:
-        choice = Choice(take_filter(options), jids, everything)
+        choice = Choice(take_filter(options), tuple(dict.fromkeys(jids)), everything)
         job_set = made_of()  # type: ignore[call-arg]
         choice.check()
         warn_of_queue(choice.wanted)

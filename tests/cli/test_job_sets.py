@@ -207,6 +207,16 @@ def test_a_scheduled_job_is_enqueued_as_it_is(run, put, redis_client):
     assert json.loads(redis_client.lindex("queue:default", 0))["retry_count"] == 2
 
 
+def test_an_id_that_is_given_twice_is_one_job(run, put):
+    """The second one of it is not a job that somebody else has taken."""
+    put("retry", "a")
+
+    planned, done = (run("retries", "delete", "a", "a", "--json", *option) for option in (["--dry-run"], []))
+
+    assert json.loads(planned.stdout)["count"] == 1
+    assert (json.loads(done.stdout)["moved"], json.loads(done.stdout)["gone"]) == (1, 0)
+
+
 def test_an_unknown_id_fails_and_says_which(run, put):
     """The ids that are known are processed."""
     put("retry", "a")

@@ -131,8 +131,10 @@ class JobDraft:
 
         Raises:
             JsonParseError: A text is not JSON.
+            PayloadError: *at* has no time zone, or is not a time.
             RedisError: As for `Client.push`.
         """
+        score = None if at is None else score_text(outgoing.moment(at))
         pusher = client_for(pool, client)
         now = now_seconds()
         dialect = pusher.detection.dialect(now)
@@ -146,7 +148,6 @@ class JobDraft:
             return None
         if kept != payload:
             raw, payload = dump(kept, dialect=dialect), kept
-        score = None if at is None else score_text(at.timestamp())
         pusher.send(Outgoing(jid, payload["queue"], score, raw))
         return jid
 

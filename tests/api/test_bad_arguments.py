@@ -7,8 +7,21 @@ from numbers import Integral
 
 import pytest
 
-from sidekiq_py.api import AuditLog, CronJobs, DeadSet, Deploy, History, JobFilter, JobStatus, Metrics, Queue, RetrySet
-from sidekiq_py.errors import ConfigError
+from sidekiq_py.api import (
+    AuditLog,
+    CronJobs,
+    DeadSet,
+    Deploy,
+    History,
+    JobDraft,
+    JobFilter,
+    JobRecord,
+    JobStatus,
+    Metrics,
+    Queue,
+    RetrySet,
+)
+from sidekiq_py.errors import ConfigError, PayloadError
 
 NAIVE = datetime(2030, 1, 1)
 
@@ -198,6 +211,15 @@ def test_a_deploy_is_marked_at_an_aware_time(pool, at):
     """A naive one would be taken for this machine's time."""
     with pytest.raises(ValueError, match=r"at is .*; give an aware datetime"):
         Deploy().mark("v1", at=at)
+
+
+@pytest.mark.parametrize("at", [NAIVE, "now", True])
+def test_a_copy_is_scheduled_for_an_aware_time(pool, redis_client, at):
+    """A naive one would be taken for this machine's time."""
+    with pytest.raises(PayloadError, match="an aware datetime"):
+        JobDraft(JobRecord(b'{"class":"A","args":[]}')).enqueue(at=at, pool=pool)
+
+    assert redis_client.keys() == []
 
 
 def test_metrics_are_of_a_number_of_minutes(pool):

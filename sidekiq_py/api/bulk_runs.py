@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
+from sidekiq_py.api.arguments import count_of
 from sidekiq_py.api.bulk import BulkResult
 from sidekiq_py.api.job_record import moment
 from sidekiq_py.api.source import OfRedis
@@ -163,8 +164,14 @@ class BulkRuns(OfRedis):
         return _state(run_id, fields) if fields else None
 
     def latest(self, limit: int = _MOST_RUNS) -> list[BulkState]:
-        """The latest runs, newest first."""
-        return [_state(run_id, fields) for run_id, fields in bulk_runs.latest(self._pool, limit)]
+        """
+        The latest runs, newest first.
+
+        Raises:
+            ValueError: *limit* is below 1.
+        """
+        found = bulk_runs.latest(self._pool, count_of(limit, "limit"))
+        return [_state(run_id, fields) for run_id, fields in found]
 
     def stop(self, run_id: str) -> bool:
         """Ask a run to stop, which it does before its next slice of jobs. Returns False if there is no such run."""

@@ -232,7 +232,11 @@ class JobSet(SizedOfRedis):
             start: The position of the first entry.
             count: The number of entries.
             latest_first: Count positions from the highest score down.
+
+        Raises:
+            ValueError: *start* is below 0, or *count* below 1.
         """
+        start, count = count_of(start, "start", 0), count_of(count, "count")
         members, size = job_sets.at_rank(self._pool, self.name, start, count, downward=latest_first)
         return [SortedEntry(self, member, score) for member, score in members], size
 

@@ -244,10 +244,9 @@ class Queue(SizedOfRedis):
             oldest_first: Start with the next job to run, and count positions from it.
 
         Raises:
-            ValueError: *limit* or *look_at* is below 1.
+            ValueError: *limit* or *look_at* is below 1, or *after* below 0.
         """
-        limit = count_of(limit, "limit")
-        look_at = count_of(look_at, "look_at")
+        limit, look_at, after = count_of(limit, "limit"), count_of(look_at, "look_at"), count_of(after, "after", 0)
         if wanted is not None:
             must_be_filter(wanted)
         found: list[QueuedJob] = []

@@ -9,6 +9,7 @@ import pytest
 
 from sidekiq_py.api import (
     AuditLog,
+    BulkRuns,
     CronJobs,
     DeadSet,
     Deploy,
@@ -220,6 +221,29 @@ def test_a_copy_is_scheduled_for_an_aware_time(pool, redis_client, at):
         JobDraft(JobRecord(b'{"class":"A","args":[]}')).enqueue(at=at, pool=pool)
 
     assert redis_client.keys() == []
+
+
+@pytest.mark.parametrize(("start", "count"), [(-1, 1), (0, 0), (0, -1), ("0", 1)])
+def test_entries_are_read_from_a_position_on(retries, start, count):
+    """Redis takes the entry before the first for the last one, and would return all."""
+    with pytest.raises(ValueError, match="give a whole number"):
+        retries.at_rank(start, count)
+
+
+def test_a_page_of_a_queue_begins_at_a_position(pool, redis_client, payload):
+    """Redis would count a negative one from the other end."""
+    redis_client.lpush("queue:default", payload("1"), payload("2"))
+
+    with pytest.raises(ValueError, match="after is -1; give a whole number, 0 or more"):
+        Queue().page(1, after=-1)
+
+
+def test_none_of_the_latest_bulk_runs_cannot_be_asked_for(pool):
+    """Redis would return all of them."""
+    BulkRuns(pool=pool).start("ada", "retry", "retry")
+
+    with pytest.raises(ValueError, match="limit is 0; give a whole number, 1 or more"):
+        BulkRuns(pool=pool).latest(0)
 
 
 def test_metrics_are_of_a_number_of_minutes(pool):

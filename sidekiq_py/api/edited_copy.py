@@ -20,6 +20,7 @@ from sidekiq_py.client.jids import new_jid
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.errors import JsonParseError, PayloadError
+from sidekiq_py.logs import counted
 from sidekiq_py.redis_access.job_path.push import Outgoing
 from sidekiq_py.wire import json_spans
 from sidekiq_py.wire.dialect import Dialect, FloatText
@@ -91,6 +92,7 @@ class JobDraft:
 
         Raises:
             JsonParseError: A text is not JSON; the message says which argument.
+            PayloadError: There is no argument at a position.
         """
         args = self._with_changes(changes, more)
         queue = queue or self.queue
@@ -131,7 +133,7 @@ class JobDraft:
 
         Raises:
             JsonParseError: A text is not JSON.
-            PayloadError: *at* has no time zone, or is not a time.
+            PayloadError: There is no argument at a position, or *at* has no time zone or is not a time.
             RedisError: As for `Client.push`.
         """
         score = None if at is None else score_text(outgoing.moment(at))
@@ -155,6 +157,10 @@ class JobDraft:
         """The text of the arguments; the text between unchanged arguments is kept, too."""
         args = self._args_text()
         spans = json_spans.elements(args)
+        unknown = [place for place in changes if place not in range(len(spans))]
+        if unknown:
+            has = counted(len(spans), "argument")
+            raise PayloadError(f"the job has {has}, and none at position {unknown[0]!r}; they are counted from 0")
         kept = [place for place in range(len(spans)) if changes.get(place, "") is not None]
         added = [_checked(text, len(kept) + place) for place, text in enumerate(more)]
         if len(kept) < len(spans):

@@ -49,6 +49,13 @@ def test_arguments_are_dropped_and_added():
     assert json.loads(rendered(raw=b'{"class":"A","args":[]}', more=["1"]))["args"] == [1]
 
 
+@pytest.mark.parametrize("place", [4, -1, "0"])
+def test_an_argument_that_the_job_lacks_is_not_replaced(place):
+    """The copy would run with the old arguments."""
+    with pytest.raises(PayloadError, match=f"the job has 4 arguments, and none at position {place!r}"):
+        rendered({place: "1"})
+
+
 def test_the_copy_starts_afresh():
     """A new id and new times, and nothing of the failure; foreign keys keep their bytes."""
     copy = rendered()

@@ -69,7 +69,7 @@ class SortedEntry(JobRecord):
         self._score_text = score
 
     @property
-    def place(self) -> "Place":
+    def place(self) -> Place:
         """Its position in the set, for a page that begins after it."""
         return self.value, self._score_text
 

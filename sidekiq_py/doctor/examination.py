@@ -103,6 +103,7 @@ def examine(
         declared: The jobs of this program, such as `registry`. Their classes count as served, and their options are
             checked.
         now: This machine's clock, in seconds since the epoch.
+
     Raises:
         RedisConnectionError: Redis cannot be reached.
         ReplyLostError: The connection broke.

@@ -189,6 +189,7 @@ class Batch:
         """
         Yield changes to its rows and events as they happen, forever; for a separate thread. Needs `track=True`. The
         first change comes at once: read the rows then, and you miss nothing.
+
         Args:
             every: The least time between two changes, in seconds; changes in between are merged.
             idle: After this many seconds without a change an empty one is yielded, so that you can decide whether to go

@@ -187,7 +187,7 @@ def _ssl_query(use_ssl: Any) -> dict[str, str]:
 def _sentinel_url(url: str, options: Mapping[str, Any], use_ssl: Any) -> str:
     """
     The engine's URL for sentinels. kombu has a separate URL for each sentinel,
-    `sentinel://[:password@]host:port[/db];…`, and the master's name in the options.
+    `sentinel://[:password@]host:port[/db];…`. Its options have the master's name and the sentinels' own credentials.
     """
     master = options.get("master_name")
     if not master:
@@ -203,7 +203,13 @@ def _sentinel_url(url: str, options: Mapping[str, Any], use_ssl: Any) -> str:
         credentials = f"{quote(user, safe='')}:{quote(password, safe='')}@"
     db = next((server.path.strip("/") for server in reversed(servers) if server.path.strip("/")), "0")
     scheme = "rediss+sentinel" if use_ssl else "redis+sentinel"
-    return _joined(scheme, credentials + hosts, f"/{master}/{db}", _ssl_query(use_ssl))
+    of_sentinels = options.get("sentinel_kwargs") or {}
+    query = {f"sentinel_{name}": str(of_sentinels[name]) for name in ("username", "password") if of_sentinels.get(name)}
+    if of_sentinels.get("ssl"):
+        query["sentinel_ssl"] = "true"
+        # The engine has one set of certificates for the sentinels and the primary.
+        use_ssl = use_ssl or of_sentinels
+    return _joined(scheme, credentials + hosts, f"/{master}/{db}", query | _ssl_query(use_ssl))
 
 
 def _joined(scheme: str, place: str, path: str, query: Mapping[str, str]) -> str:

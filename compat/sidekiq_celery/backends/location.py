@@ -37,8 +37,8 @@ def result_settings(app: App, url: str | None) -> RedisSettings:
     options = conf.result_backend_transport_options or {}
     if scheme == "sentinel" and not options.get("master_name"):
         raise ImproperlyConfigured(
-            "result_backend is sentinel://…; name the master: "
-            "result_backend_transport_options = {'master_name': 'mymaster'}"
+            "result_backend names sentinels: write it as in 'sentinel://host1:26379;sentinel://host2:26379/0', and "
+            "name the master: result_backend_transport_options = {'master_name': 'mymaster'}"
         )
     return RedisSettings(
         own_url(wanted, scheme, options, conf.get("redis_backend_use_ssl")),

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import quote, urlsplit
 
 import redis
 
@@ -29,10 +29,10 @@ def settings_of(connection: Any) -> RedisSettings:
         raise ImproperlyConfigured(
             f"{scheme}:// is not a Redis URL; use sidekiq://localhost:6379/0 or redis://localhost:6379/0"
         )
-    own = _with_sentinel_users(own_url(url, scheme, options, connection.ssl), options)
     namespace = str(options.get("global_keyprefix") or "").removesuffix(":")
     connect = options.get("socket_connect_timeout") or connection.connect_timeout
-    return RedisSettings(own, namespace=namespace, **timeouts(options.get("socket_timeout"), connect))
+    limits = timeouts(options.get("socket_timeout"), connect)
+    return RedisSettings(own_url(url, scheme, options, connection.ssl), namespace=namespace, **limits)
 
 
 def _url_of(connection: Any) -> str:
@@ -51,19 +51,6 @@ def _url_of(connection: Any) -> str:
     database = str(connection.virtual_host or "0").strip("/") or "0"
     scheme = {"sidekiqs": "sidekiqs", "sidekiq+sentinel": "sentinel"}.get(prefix, "sidekiq")
     return f"{scheme}://{user}{password}{'@' if user or password else ''}{host}{port}/{database}"
-
-
-def _with_sentinel_users(url: str, options: Mapping[str, Any]) -> str:
-    """Add the credentials for the sentinels themselves, which kombu takes from an option."""
-    of_sentinels = options.get("sentinel_kwargs") or {}
-    if "+sentinel://" not in url or not of_sentinels:
-        return url
-    parts = urlsplit(url)
-    query = dict(parse_qsl(parts.query))
-    query |= {f"sentinel_{name}": str(of_sentinels[name]) for name in ("username", "password") if name in of_sentinels}
-    if of_sentinels.get("ssl"):
-        query["sentinel_ssl"] = "true"
-    return f"{parts.scheme}://{parts.netloc}{parts.path}?{urlencode(query)}"
 
 
 def redis_pool(settings: RedisSettings, **options: Any) -> redis.ConnectionPool:

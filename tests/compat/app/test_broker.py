@@ -77,6 +77,38 @@ def test_sentinels_are_named_with_their_master(make_app):
     assert redis_settings(app).url == "redis+sentinel://:pw@one:26379,two:26380/mymaster/2"
 
 
+@pytest.mark.parametrize(
+    ("of_sentinels", "use_ssl", "url"),
+    [
+        ({"password": "q"}, None, "redis+sentinel://:pw@one:26379/mymaster/0?sentinel_password=q"),
+        (
+            {"username": "u", "password": "q", "ssl": True, "ssl_ca_certs": "/ca.pem"},
+            None,
+            "redis+sentinel://:pw@one:26379/mymaster/0"
+            "?sentinel_username=u&sentinel_password=q&sentinel_ssl=true&ssl_ca_certs=%2Fca.pem",
+        ),
+        (
+            {"ssl": True, "ssl_cert_reqs": "none"},
+            {"ssl_ca_certs": "/ca.pem"},
+            "rediss+sentinel://:pw@one:26379/mymaster/0?sentinel_ssl=true&ssl_ca_certs=%2Fca.pem",
+        ),
+    ],
+)
+def test_sentinels_that_ask_for_a_password_or_tls_get_it(make_app, of_sentinels, use_ssl, url):
+    """From `sentinel_kwargs`, as in kombu, for jobs and for results."""
+    options = {"master_name": "mymaster", "sentinel_kwargs": of_sentinels}
+    app = make_app(
+        broker="sentinel://:pw@one:26379",
+        broker_transport_options=options,
+        broker_use_ssl=use_ssl,
+        result_backend="sentinel://:pw@one:26379",
+        result_backend_transport_options=options,
+        redis_backend_use_ssl=use_ssl,
+    )
+
+    assert redis_settings(app).url == app.backend.settings.url == url
+
+
 def test_a_sentinel_without_a_master_is_refused(make_app):
     """With the setting that names it."""
     with pytest.raises(ImproperlyConfigured, match="master_name"):

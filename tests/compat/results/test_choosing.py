@@ -119,6 +119,7 @@ def test_settings_fill_in_for_a_url(make_app: MakeApp) -> None:
         ("mongodb://host/db", "Keep results in Redis"),
         ("cache+memcached://host", r"cache\+memory://"),
         ("sentinel://host:26379", "master_name"),
+        ("redis+sentinel://host:26379/mymaster/0", "sentinel://host1:26379;sentinel://host2:26379/0"),
         ("nonsense", "Did you spell"),
         ("sidekiq_celery.backends", "a Python module"),
     ],

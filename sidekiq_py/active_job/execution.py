@@ -5,6 +5,7 @@ Source: Rails 6.1 to 8.1, activejob/execution.rb and exceptions.rb.
 """
 
 import random
+from asyncio import CancelledError
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
@@ -18,8 +19,9 @@ from sidekiq_py.active_job.job_object import JobObject, Placement, push_item
 from sidekiq_py.active_job.rescue import Decision, RetryRule, Rule, decide
 from sidekiq_py.active_job.values import Keywords
 from sidekiq_py.client import async_client, sync_client
-from sidekiq_py.errors import DeserializationError
+from sidekiq_py.errors import DeserializationError, SoftTimeLimitError
 from sidekiq_py.logs import log
+from sidekiq_py.middleware.running import running_here
 from sidekiq_py.registry import Payload
 from sidekiq_py.wire.dialect import Dialect
 
@@ -73,8 +75,9 @@ class Execution:
         try:
             arguments, keywords = arguments_of(job)
             return await self.function(*arguments, **keywords)
-        except Exception as error:
-            decision = decide(self.rules, error, job)
+        except (Exception, CancelledError) as raised:
+            error = _time_limit(raised) if isinstance(raised, CancelledError) else raised
+            decision = None if error is None else decide(self.rules, error, job)
             if decision is None or decision.is_raised:
                 raise
             if decision.is_retry:
@@ -146,6 +149,14 @@ def arguments_of(job: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     if values and isinstance(values[-1], Keywords):
         return values[:-1], {str(key): value for key, value in values[-1].items()}
     return values, {}
+
+
+def _time_limit(cancelled: CancelledError) -> SoftTimeLimitError | None:
+    """The error that a function would get in a thread, if its time limit has cancelled this job; a stop says so."""
+    _, _, deadline = running_here() or (None, None, None)
+    if cancelled.args or deadline is None or time() < deadline:
+        return None
+    return SoftTimeLimitError()
 
 
 def _close(decision: Decision, job: JobObject) -> None:

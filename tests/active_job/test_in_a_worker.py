@@ -9,11 +9,12 @@ from time import time
 import pytest
 
 import sidekiq_py as sidekiq
-from sidekiq_py.active_job import Keywords, active_job, perform_later
+from sidekiq_py.active_job import Keywords, active_job, current_active_job, perform_later
 from sidekiq_py.api import RetrySet
 from sidekiq_py.config import Config
 from sidekiq_py.engine.assembly import WorkerParts
 from sidekiq_py.engine.launcher import Launcher
+from sidekiq_py.errors import SoftTimeLimitError
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.middleware.chain import Chain
 from sidekiq_py.redis_access.connection.settings import RedisSettings
@@ -62,6 +63,35 @@ def test_sync_and_async_jobs_run_side_by_side(start_worker_here):
     assert ran["plain"][:2] == ((1,), {"a": 2})
     assert ran["awaited"][:2] == ((3,), True)
     assert ran["plain"][2] != ran["awaited"][2]
+
+
+def test_rules_cover_the_time_limit_of_an_async_job_too(start_worker_here, redis_client):
+    """Though it is a cancellation in the job itself; without a rule, the failure is Sidekiq's to retry."""
+    ran = []
+
+    @active_job("RetriedJob", timeout=0.1, retry_on={SoftTimeLimitError: {"wait": 0, "attempts": 2}})
+    async def retried():
+        ran.append(current_active_job().executions)
+        if len(ran) == 1:
+            await asyncio.sleep(60)
+
+    @active_job("DiscardedJob", timeout=0.1, discard_on=SoftTimeLimitError)
+    async def discarded():
+        await asyncio.sleep(60)
+
+    @active_job("OtherJob", timeout=0.1, discard_on=LookupError)
+    async def other():
+        await asyncio.sleep(60)
+
+    perform_later("RetriedJob")
+    perform_later("DiscardedJob")
+    perform_later("OtherJob")
+    start_worker_here()
+
+    [entry] = eventually(lambda: redis_client.get("stat:processed") == b"4" and redis_client.zrange("retry", 0, -1))
+    assert ran == [1, 2]
+    assert json.loads(entry)["wrapped"] == "OtherJob"
+    assert json.loads(entry)["error_class"] == "sidekiq_py.errors.SoftTimeLimitError"
 
 
 def test_what_nobody_declares_waits_in_the_retry_set(start_worker_here, redis_client):

@@ -128,9 +128,10 @@ class _InThread:
             if self._inner is not None:
                 self._inner.cancel()
             await asyncio.wait([outer])
-            if not outer.cancelled():
-                outer.exception()
-            raise
+            if outer.cancelled() or isinstance(outer.exception(), asyncio.CancelledError):
+                raise
+            # The job has returned or raised something else nevertheless.
+            return outer.result()
 
     def _call_next_blocking(self) -> Any:
         """The middleware's `call_next`, called in its thread. The job sees context variables that were set there."""

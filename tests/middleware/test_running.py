@@ -265,6 +265,36 @@ def test_a_cancelled_job_ends_within_its_plain_middleware(trace: list[str]) -> N
     assert trace == ["0 in", "job out", "0 out", "run over"]
 
 
+@pytest.mark.parametrize("is_plain", [True, False], ids=["plain middleware", "no middleware"])
+def test_what_a_job_makes_of_its_cancellation_counts(*, is_plain: bool) -> None:
+    """It may return early or raise an error of its own, whether or not a plain middleware runs around it."""
+    if is_plain:
+        sidekiq.server_middleware.add(lambda job, payload, queue, call_next: call_next())
+    started = threading.Event()
+
+    async def work(n: int) -> str:
+        started.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            if n == 1:
+                raise LookupError("half done") from None
+        return "short"
+
+    definition = plain(work)
+
+    async def cancelled(n: int) -> Any:
+        started.clear()
+        task = asyncio.create_task(arun(definition, {**PAYLOAD, "args": [n]}, "q", program.server_middleware))
+        await asyncio.to_thread(started.wait)
+        task.cancel()
+        return await task
+
+    assert asyncio.run(cancelled(0)) == "short"
+    with pytest.raises(LookupError, match="half done"):
+        asyncio.run(cancelled(1))
+
+
 def test_a_class_of_middleware_gives_an_instance_for_each_job() -> None:
     """Made with what it was registered with, as in Ruby."""
     made: list[Any] = []

@@ -84,8 +84,8 @@ def asgi_app(
         allowed_hosts: The values of the Host header to accept; empty accepts all.
         origins: Additional origins from which forms are accepted, such as `https://ops.example.com`, for a proxy that
             changes the Host header.
-        pool: The Redis to show: a redis-py client or a URL. Without it and *servers*, the program's own.
-        servers: Several instead: name → URL or redis-py client.
+        pool: The Redis to show: a URL, a redis-py client or a `Pool`. Without it and *servers*, the program's own.
+        servers: Several instead, by name.
         redaction: Which values to hide; by default those that the program hides (`sidekiq.configure(redaction=…)`).
         title: The title at the top of each page.
         trace_url: The address of a trace: `https://traces.example.com/trace/{trace_id}`. A job whose payload has a

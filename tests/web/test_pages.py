@@ -14,9 +14,11 @@ import pytest
 
 pytest.importorskip("starlette")
 
+import sidekiq_py as sidekiq
 from sidekiq_py.api import AuditLog, Deploy, OverviewScope
 from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.errors import RedisError
+from sidekiq_py.extension import Pool, RedisSettings
 from sidekiq_py.web import JobLink, Page, Redaction, asgi_app, places, site, text
 from sidekiq_py.wire import metrics_keys
 from tests.support.redis_server import LOADS_SLOWLY
@@ -612,6 +614,24 @@ def test_several_servers_are_shown_in_one_dashboard(visitor, redis_client, new_r
         assert client.smembers("paused") == {b"abroad"}
         assert redis_client.keys("*") == []
         assert operator.get("/at/nowhere/").status == 404
+
+
+def test_one_of_several_servers_may_have_a_namespace(visitor, redis_client, redis_url):
+    """The same server without one can stand beside it."""
+    redis_client.sadd("queues", "bare")
+    redis_client.sadd("shop:queues", "mails")
+    sidekiq.configure(sidekiq_version="6.4")
+    shop = Pool(RedisSettings(redis_url, namespace="shop"))
+    operator = visitor("operator", servers={"all": redis_url, "shop": shop})
+
+    for path in ("/", "/busy", "/queues", "/retries", "/metrics", "/batches", "/cron", "/celery"):
+        assert operator.get(f"/at/shop{path}").status == 200
+    assert "mails" in operator.get("/at/shop/queues").shown
+    assert "mails" not in operator.get("/at/all/queues").shown
+    operator.post("/at/shop/queue/pause", {"name": "mails", "action": "pause"})
+
+    assert redis_client.smembers("shop:paused") == {b"mails"}
+    assert redis_client.keys("paused") == []
 
 
 def test_a_server_that_hangs_holds_up_no_other(redis_url, new_redis_server, tmp_path):

@@ -87,6 +87,20 @@ def test_an_error_in_the_block_stops_the_worker(app):
         fail.delay().get(timeout=20)
 
 
+def test_a_task_that_is_sent_last_is_run_as_well(app):
+    """As in Celery: suites look at what it has done after the block, and the next test's worker must not find it."""
+    ran = []
+
+    @app.task
+    def note(number):
+        ran.append(number)
+
+    for number in range(3):
+        with start_worker(app, loglevel=0):
+            note.delay(number)
+        assert ran == [*range(number + 1)]
+
+
 def test_a_task_that_is_declared_later_is_run_as_well(app):
     """Celery wants `worker.reload()` for that; here it may be called."""
     with start_worker(app, loglevel=0) as worker:

@@ -3,10 +3,12 @@
 import logging
 import os
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
+from sidekiq_celery._send.clients import client_of
 from sidekiq_celery.contrib.testing import private_broker
 from sidekiq_celery.result import _set_task_join_will_block, allow_join_result
 from sidekiq_celery.utils.dispatch import Signal
@@ -16,6 +18,8 @@ from sidekiq_celery.worker.embedding import Embedding, use_threads
 from sidekiq_celery.worker.engine_config import engine_config
 from sidekiq_celery.worker.pools import slots
 from sidekiq_celery.worker.worker import stop_steps
+from sidekiq_py.api import Queue, Stats
+from sidekiq_py.errors import RedisError
 from sidekiq_py.worker import Launcher
 
 __all__ = (
@@ -29,6 +33,8 @@ __all__ = (
 
 # The name that `contrib.testing.tasks` registers with every app; a worker only gives it to its own app.
 _PING = "celery.ping"
+# A task on its way to a worker that is free takes a few milliseconds. One that waits longer has another reason.
+_ON_ITS_WAY_SECONDS = 1.0
 WORKER_LOGLEVEL = os.environ.get("WORKER_LOGLEVEL", "error")
 
 test_worker_starting = Signal(name="test_worker_starting", providing_args={})
@@ -96,6 +102,22 @@ class TestWorkController(WorkController):
         self._on_started.wait()
         if self._failure is not None:
             raise self._failure
+
+    def start_what_was_sent(self) -> None:
+        """Wait until a task that was sent just now has started: Celery's worker looks whether to stop only after it."""
+        end = time.monotonic() + _ON_ITS_WAY_SECONDS
+        with suppress(RedisError):
+            while self._has_task_to_start() and time.monotonic() < end:
+                time.sleep(0.005)
+
+    def _has_task_to_start(self) -> bool:
+        launcher = self._launcher
+        if launcher is None or launcher.is_quiet or launcher.state.busy:
+            return False
+        pool = client_of(self.app).pool
+        return any(Queue(name, pool=pool).size for name in launcher.config.queue_names) or any(
+            jobs.identity == launcher.identity for jobs in Stats(pool=pool).in_flight
+        )
 
     def stop(self, in_sighandler: bool = False, exitcode: int | None = None, *, timeout_seconds: float = 10.0) -> None:
         """
@@ -190,6 +212,7 @@ def start_worker(
                 assert answer == "pong", f"{_PING} gave {answer!r}"
             yield worker
         finally:
+            worker.start_what_was_sent()
             worker.stop(timeout_seconds=shutdown_timeout)
             thread.join(shutdown_timeout)
     finally:

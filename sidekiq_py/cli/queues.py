@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from sidekiq_py import program
 from sidekiq_py.api import BulkResult, JobFilter, ProcessSet, Queue, QueuedJob, QueueSummary, Stats
 from sidekiq_py.api.stats import known_queues
 from sidekiq_py.cli.choosing import (
@@ -132,7 +133,10 @@ def show(name: str, limit: int, as_json: bool, **options: Any) -> None:
         echo_table(("JID", "ENQUEUED", "CLASS", "ARGS"), rows, elastic=("CLASS", "ARGS"))
         echo_rest(len(jobs), limit, queue.size, is_filtered=not wanted.is_empty)
     if queue.paused:
-        click.echo(f"{name} is paused. To resume it: sidekiq-py queues unpause {name}")
+        from sidekiq_py.doctor.finding import command_line  # for this advice alone
+
+        namespace = program.settings().redis.namespace
+        click.echo(f"{name} is paused. To resume it: {command_line(namespace, 'queues', 'unpause', operands=[name])}")
 
 
 @queues.command("clear")

@@ -4,7 +4,7 @@ The facts that checks look at. Each is gathered when first asked for, then kept.
 If Redis does not let this user read a fact, its `RedisReplyError` is raised in the check that needs it.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from sidekiq_py import program
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.doctor import fleet, keyspace, misfits, owners, sampling
-from sidekiq_py.doctor.finding import for_shell
+from sidekiq_py.doctor.finding import command_line, for_shell
 from sidekiq_py.doctor.fleet import Fleet
 from sidekiq_py.doctor.keyspace import Keyspace, Part
 from sidekiq_py.doctor.misfits import Misfit
@@ -56,11 +56,9 @@ class Facts:
         self.declared = declared
         self._taken_over: dict[str, bool] = {}
 
-    def command(self, *words: str) -> str:
+    def command(self, *words: str, operands: Iterable[str] = ()) -> str:
         """A `sidekiq-py` command line, with this Redis's namespace."""
-        namespace = self._pool.settings.namespace
-        rest = ["--namespace", namespace] if namespace else []
-        return " ".join(["sidekiq-py", *map(for_shell, [*words, *rest])])
+        return command_line(self._pool.settings.namespace, *words, operands=operands)
 
     def redis_cli(self, *words: str, keys: int) -> str:
         """A `redis-cli` command line for bash; the first *keys* words after the command's name are keys."""

@@ -96,6 +96,14 @@ def for_shell(name: str) -> str:
     return f"$'{writable(plain)}'"
 
 
+def command_line(namespace: str, *words: str, operands: Iterable[str] = ()) -> str:
+    """A `sidekiq-py` command line for the Redis of a namespace; *operands* are names, which may begin with a dash."""
+    names = list(operands)
+    options = ["--namespace", namespace] if namespace else []
+    end = ["--"] if any(name.startswith("-") for name in names) else []
+    return " ".join(["sidekiq-py", *map(for_shell, [*words, *options, *end, *names])])
+
+
 def listed(names: Iterable[str]) -> str:
     """The first few names, and how many more there are."""
     all_names = list(names)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -127,6 +128,18 @@ def test_show_says_that_a_queue_is_paused_or_empty(run, redis_client):
         "low is empty.",
         "low is paused. To resume it: sidekiq-py queues unpause low",
     ]
+
+
+@pytest.mark.parametrize("name", ["-x", "a b"])
+def test_show_says_how_to_resume_a_queue_with_an_odd_name(run, redis_client, name):
+    """The printed command can be copied as it stands."""
+    redis_client.sadd("queues", name)
+    redis_client.sadd("paused", name)
+
+    command = run("queues", "show", "--", name).stdout.rpartition(": ")[2]
+
+    assert run(*shlex.split(command)[1:]).exit_code == 0
+    assert not redis_client.exists("paused")
 
 
 def test_a_misspelled_queue_gets_the_closest_match(run, push, redis_client):

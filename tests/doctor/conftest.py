@@ -124,8 +124,9 @@ def run_advice(advice: str, redis_url: str, *more: str) -> Result:
     """Run the command that stands behind the colon of an advice, as somebody who copies it to a shell."""
     name, *words = shlex.split(advice.rpartition(": ")[2])
     assert name == "sidekiq-py"
+    end = words.index("--") if "--" in words else len(words)
     program.reset()
-    result = CliRunner().invoke(main, [*words, "-u", redis_url, *more])
+    result = CliRunner().invoke(main, [*words[:end], "-u", redis_url, *more, *words[end:]])
     sync_client.current().close()
     program.reset()
     assert result.exit_code == 0, result.output

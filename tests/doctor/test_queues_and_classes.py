@@ -9,7 +9,10 @@ import redis
 from sidekiq_py import program
 from sidekiq_py.active_job import active_job
 from sidekiq_py.active_job.declared import forget_active_jobs
+from sidekiq_py.doctor import examine
 from sidekiq_py.jobs import decorators
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.registry import FunctionDefinition, Registry
 from sidekiq_py.wire.dialect import NEW_WRAPPER, OLD_WRAPPER
 from tests.doctor.conftest import Look, payload, push, python_process, ruby_process, run_advice
@@ -91,6 +94,34 @@ def test_a_paused_queue_is_a_note(look: Look, redis_url: str, redis_client: redi
     assert "`default` (1 job) is paused" in found.seen
     run_advice(found.advice, redis_url)
     assert look()["paused"] == []
+
+
+@pytest.mark.parametrize("namespace", ["", "myapp"])
+def test_the_printed_commands_work_for_a_queue_whose_name_begins_with_a_dash(
+    redis_url: str, redis_client: redis.Redis, namespace: str
+) -> None:
+    """Such a name stands behind `--`, and all options before it."""
+    start = f"{namespace}:" if namespace else ""
+    if namespace:
+        for key in (ruby_process(redis_client), "processes"):
+            redis_client.rename(key, start + key)
+    else:
+        ruby_process(redis_client)
+    for queue in ("-x", "default"):
+        redis_client.lpush(f"{start}queue:{queue}", json.dumps(payload()))
+    redis_client.sadd(f"{start}queues", "default")
+    redis_client.sadd(f"{start}paused", "-x")
+    pool = Pool(RedisSettings(redis_url, namespace=namespace))
+
+    advice = {check.name: found.advice for check, found in examine(pool=pool).findings() if found.subjects == ("-x",)}
+    pool.close()
+
+    run_advice(advice["unlisted-queues"], redis_url)
+    assert redis_client.sismember(f"{start}queues", "-x")
+    run_advice(advice["paused"], redis_url)
+    assert not redis_client.exists(f"{start}paused")
+    run_advice(advice["unworked-queues"].replace(" TO", " default"), redis_url, "--yes")
+    assert redis_client.llen(f"{start}queue:default") == 2
 
 
 def test_jobs_that_have_waited_for_long(look: Look, redis_client: redis.Redis) -> None:

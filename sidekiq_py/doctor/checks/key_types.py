@@ -9,7 +9,7 @@ from sidekiq_py.doctor.finding import Finding, ok, problem
 def fitting(facts: Facts) -> Iterator[Finding]:
     """Keys whose name and type are fixed. The keys of queues are checked elsewhere."""
     for misfit in facts.misfits:
-        away = facts.command("set-aside", misfit.key)
+        away = facts.command("set-aside", operands=[misfit.key])
         yield problem(
             f"{misfit.seen[0].upper()}{misfit.seen[1:]}. {misfit.broken}.",
             f"Find out what wrote it, and move it away; a correct one is created when needed: {away}",

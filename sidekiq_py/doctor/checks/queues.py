@@ -81,7 +81,7 @@ def paused(facts: Facts) -> Iterator[Finding]:
     yield note(
         f"{listed(names)} {verb(len(names), 'is', 'are')} paused. Python processes and Sidekiq Pro's do not fetch from "
         f"{verb(len(names), 'it', 'them')}; Ruby processes without Pro do.",
-        f"To resume: {facts.command('queues', 'unpause', *paused_names[:_AT_ONCE])}",
+        f"To resume: {facts.command('queues', 'unpause', operands=paused_names[:_AT_ONCE])}",
         paused_names,
     )
 
@@ -100,7 +100,7 @@ def late(facts: Facts) -> Iterator[Finding]:
         if name in paused:
             yield warning(
                 f"Jobs of `{name}` have waited up to {span(age)}, and that queue is paused.",
-                f"If the pause was forgotten: {facts.command('queues', 'unpause', name)}",
+                f"If the pause was forgotten: {facts.command('queues', 'unpause', operands=[name])}",
                 [name],
             )
             continue
@@ -146,7 +146,7 @@ def unlisted(facts: Facts) -> Iterator[Finding]:
             f"{with_sizes} {verb(len(hidden), 'is', 'are')} not in the set `queues`, so no Web UI shows "
             f"{verb(len(hidden), 'it', 'them')}.",
             "Programs that push there must SADD the name, as every Sidekiq does. To add it: "
-            + facts.command("queues", "add", *names[:_AT_ONCE])
+            + facts.command("queues", "add", operands=names[:_AT_ONCE])
             + (f", and {len(names) - _AT_ONCE:,} more" if len(names) > _AT_ONCE else ""),
             names,
         )
@@ -197,7 +197,9 @@ def _unworked(queue: QueueFacts, facts: Facts) -> Finding:
     advice = _start(facts, queue.name, marked)
     if not marked and is_writable(queue.name):
         move = "Or move" if _is_servable(queue.name) else "Then move"
-        advice += f" {move} its jobs to a queue that is served: {facts.command('queues', 'move', queue.name)} TO"
+        advice += (
+            f" {move} its jobs to a queue that is served: {facts.command('queues', 'move', operands=[queue.name])} TO"
+        )
     return problem(seen, advice, [queue.name])
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from sidekiq_py.api import ProcessSet
-from sidekiq_py.doctor.finding import Finding, for_shell, listed, note, ok, problem, verb, warning
+from sidekiq_py.doctor.finding import Finding, command_line, listed, note, ok, problem, verb, warning
 from sidekiq_py.extension import DoctorCheck
 from sidekiq_py.extensions.periodic import store
 from sidekiq_py.extensions.periodic.layout import tick_text
@@ -37,7 +37,8 @@ def timetable(pool: Pool) -> Iterator[Finding]:
     for job in bad:
         yield problem(
             f"The periodic job `{job.name}` never fires: {job.problem}.",
-            f"Repair it where it is declared, or remove it: sidekiq-py cron remove {for_shell(job.name)}.",
+            "Repair it where it is declared, or remove it: "
+            + command_line(pool.settings.namespace, "cron", "remove", operands=[job.name]),
             (job.name,),
         )
     yield from _two_layouts(jobs)
@@ -98,7 +99,8 @@ def _lost(pool: Pool, jobs: list[StoredJob], now: float) -> Iterator[Finding]:
             yield warning(
                 f"{counted(len(lost), 'tick')} of the periodic job `{job.name}` {verb(len(lost), 'was', 'were')} "
                 f"claimed by a Ruby process and never pushed, the last at {last}: the process was killed in between.",
-                f"Run it by hand if it is needed: sidekiq-py cron run {for_shell(job.name)}.",
+                "Run it by hand if it is needed: "
+                + command_line(pool.settings.namespace, "cron", "run", operands=[job.name]),
                 (job.name,),
             )
 

@@ -1,11 +1,11 @@
 """`sidekiq-py cron`: the timetable on the command line."""
 
-import shlex
 from collections.abc import Mapping
 from typing import Any
 
 import click
 
+from sidekiq_py import program
 from sidekiq_py.cli.choosing import ask, yes_option
 from sidekiq_py.cli.connection import completes, pushes_jobs, reads_redis
 from sidekiq_py.cli.output import DefaultsToList, echo_json, echo_json_array, echo_table, iso_time, plain, relative
@@ -242,9 +242,11 @@ def remove(names: tuple[str, ...], yes: bool, as_json: bool) -> None:
     for job in jobs:
         job.remove()
         if job.declared_by:
+            from sidekiq_py.doctor.finding import command_line  # for this advice alone
+
             click.echo(
                 f"{job.name} will come back, as {job.declared_by} declares it. Disable it instead: "
-                f"sidekiq-py cron disable {shlex.quote(job.name)}",
+                + command_line(program.settings().redis.namespace, "cron", "disable", operands=[job.name]),
                 err=True,
             )
     _print(jobs, "removed", as_json)

@@ -302,13 +302,15 @@ def test_a_job_is_replaced_with_yes(run: Callable[..., Any], start: Start) -> No
 
 def test_removing_a_declared_job_says_that_it_comes_back(run: Callable[..., Any], start: Start) -> None:
     """With the command that stops it, to be copied as it stands."""
-    sidekiq.periodic("0 9 * * *", sidekiq.ruby_job("Report"), name="every morning")
+    for name in ("every morning", "-x"):
+        sidekiq.periodic("0 9 * * *", sidekiq.ruby_job("Report"), name=name)
     start()
 
-    said = run("remove", "every morning", "--yes")
+    said = run("remove", "--yes", "--", "every morning", "-x")
 
     assert f"every morning will come back, as shop:{__name__} declares it." in said
-    assert "sidekiq-py cron disable 'every morning'" in said
+    assert "sidekiq-py cron disable 'every morning'\n" in said
+    assert "sidekiq-py cron disable -- -x\n" in said
 
 
 def test_a_name_that_nobody_has_says_which_there_are(run: Callable[..., Any], start: Start) -> None:

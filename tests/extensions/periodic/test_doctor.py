@@ -114,6 +114,16 @@ def test_a_tick_that_ruby_took_and_never_pushed_is_a_warning(start: Start, redis
     assert CronJobs().find("a").lost_ticks()[0].timestamp() == lost
 
 
+def test_the_printed_commands_can_be_copied(start: Start, redis_client: redis.Redis) -> None:
+    """They end with the name, which may begin with a dash."""
+    save(redis_client, "cron_job:default:-x", cron="61 * * * *")
+    start()
+
+    [advice] = [finding.advice for _, finding in examine().findings() if finding.subjects == ("-x",)]
+
+    assert advice.endswith(": sidekiq-py cron remove -- -x")
+
+
 def test_all_jobs_are_read_in_one_round_trip(
     start: Start, redis_client: redis.Redis, round_trips: RoundTripsOf
 ) -> None:

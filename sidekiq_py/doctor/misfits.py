@@ -65,6 +65,16 @@ _FIXED = {
     keys.BULK_RUNS: _Kind("zset", "The dashboard cannot act on all jobs that match a filter"),
     keys.LOOKOUT_LEASE: _Kind("string", "Jobs of Python processes that died with their machine may not be recovered"),
     keys.POLLER_LEASE: _Kind("string", "Python processes cannot agree on who moves due jobs"),
+    keys.EXTENSION_KEYS: _Kind("hash", "Workers do not learn which jobs need an extension that they have not loaded"),
+    # Of batches and of Celery's tasks, whose modules stand above this one.
+    "sidekiq_py:batches": _Kind("zset", "No batch can be opened, listed or audited"),
+    "sidekiq_py:batches:running": _Kind("zset", "No batch can be opened or audited"),
+    "sidekiq_py:batches:invalid": _Kind("zset", "Batches cannot be audited, and their jobs wait"),
+    "sidekiq_py:batches:ruby": _Kind("set", "Jobs of batches are lost if the Ruby process that runs them is killed"),
+    "sidekiq_py:celery_dead": _Kind("zset", "Tasks that have failed stay in flight"),
+    "sidekiq_py:revoked_stamps": _Kind("zset", "Tasks cannot be revoked by their stamps"),
+    "sidekiq_py:rate_limits": _Kind("hash", "Rate limits of tasks cannot be changed"),
+    "sidekiq_py:beats": _Kind("hash", "No beat can start"),
 }
 _PREFIXES = {
     keys.in_flight(""): _Kind("hash", "The Python process of that name cannot fetch"),
@@ -72,6 +82,9 @@ _PREFIXES = {
     keys.lease(""): _Kind("string", "The Python process of that name may count as dead"),
     keys.newest(""): _Kind("string", "Jobs of Python processes that died there may be recovered late"),
     keys.declared(""): _Kind("string", "The classes that the Python process of that name can run stay unknown"),
+    "sidekiq_py:batches:ruby:": _Kind("hash", "Jobs of batches are lost if the Ruby process of that name is killed"),
+    "sidekiq_py:beat:": _Kind("hash", "The beat of the app of that name cannot start"),
+    "sidekiq_py:rate:": _Kind("hash", "The rate limit of the task of that name is not applied"),
 }
 _QUEUE = _Kind("list", "Pushes to that queue are refused")
 _BEAT = _Kind("hash", "The process of that name cannot send its heartbeat, and counts as dead")

@@ -7,10 +7,15 @@ import subprocess
 import pytest
 import redis
 from click.testing import CliRunner
+from sidekiq_celery import Celery
+from sidekiq_celery._admission import rate_limits, revokes, worker_copy
+from sidekiq_celery._beat import listing, persistent
+from sidekiq_celery._run import failed_tasks
 
 from sidekiq_py.cli import main
 from sidekiq_py.doctor import Level, examine
 from sidekiq_py.doctor.finding import for_shell, span
+from sidekiq_py.extensions.batches import steps
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from tests.doctor.conftest import Look, payload, push, python_process, ruby_process, run_advice
@@ -35,6 +40,18 @@ OWNER = "app:9:ba9876543210:1"
         ("sidekiq_py:revoked", "sorted set"),
         ("sidekiq_py:audit", "stream"),
         ("sidekiq_py:bulk_runs", "sorted set"),
+        ("sidekiq_py:extension_keys", "hash"),
+        (steps.ALL, "sorted set"),
+        (steps.RUNNING, "sorted set"),
+        (steps.INVALID, "sorted set"),
+        (steps.RUBY_PROCESSES, "set"),
+        (steps.ruby_runs_key("web:8:0123456789ab"), "hash"),
+        (failed_tasks.INDEX, "sorted set"),
+        (revokes.STAMPS_KEY, "sorted set"),
+        (worker_copy.RATES_KEY, "hash"),
+        (rate_limits.rate_key("shop.add"), "hash"),
+        (listing.BEATS, "hash"),
+        (persistent.turns_key(Celery("shop")), "hash"),
         (f"sidekiq_py:inflight:{OWNER}", "hash"),
         (f"sidekiq_py:inbox:{OWNER}:default", "list"),
     ],

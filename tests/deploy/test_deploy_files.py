@@ -124,6 +124,8 @@ def test_a_unit_of_systemd_starts_what_there_is(name: str) -> None:
         assert float(service["TimeoutStopSec"]) >= timeout_of(words) + _AFTER_THE_TIMEOUT_SECONDS
         # It exits at once while Redis is away, and systemd must not give up before Redis is back.
         assert (service["Restart"], unit["Unit"].get("StartLimitIntervalSec")) == ("always", "0")
+        # By default, systemd stops all processes if the kernel kills one of them because memory is short.
+        assert service.get("OOMPolicy") == "continue"
 
 
 def dashboard_command(where: str) -> list[str]:

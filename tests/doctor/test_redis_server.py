@@ -1,7 +1,9 @@
 """The server itself, what it refuses to tell, and how much is looked at where there is much."""
 
 import json
+import os
 import shutil
+import signal
 import time
 from collections.abc import Callable
 
@@ -161,6 +163,24 @@ def test_a_replica(look: Look, new_redis_server: NewServer) -> None:
 
     assert "This is a replica" in look(replica.url).the("replication").seen
     eventually(lambda: look(primary.url)["replication"] == [], within_seconds=60, every_seconds=0.2)
+
+
+def test_a_replica_that_lags(look: Look, new_redis_server: NewServer) -> None:
+    """Redis counts it as online for a minute; how long it may lag is what the server itself is set to."""
+    primary = new_redis_server(config={"repl-diskless-sync-delay": "0", "min-replicas-max-lag": "1"})
+    replica = new_redis_server(config={"replicaof": f"127.0.0.1 {primary.port}"})
+    pid = replica.pid
+    assert pid is not None
+    eventually(lambda: look(primary.url)["replication"] == [], within_seconds=60, every_seconds=0.2)
+
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        found = eventually(lambda: look(primary.url)["replication"], within_seconds=60, every_seconds=0.2)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+    assert (found[0].level, "1 replica is not in sync" in found[0].seen) == ("warning", True)
+    assert "state=online" in found[0].seen
 
 
 def test_what_an_acl_refuses_was_not_seen(look: Look, new_redis_server: NewServer) -> None:

@@ -1,5 +1,6 @@
 """Is this Redis fit to hold jobs?"""
 
+import re
 from collections.abc import Iterator
 
 from sidekiq_py.doctor.facts import Facts
@@ -10,6 +11,8 @@ from sidekiq_py.wire.dialect import version_text
 
 _NOEVICTION_ADVICE = "Set maxmemory-policy to noeviction, and keep caches on another server."
 _FULL, _NEARLY_FULL = 0.95, 0.8
+# The default of min-replicas-max-lag.
+_REDIS_MOST_LAG_SECONDS = 10
 
 
 def version(facts: Facts) -> Iterator[Finding]:
@@ -138,7 +141,8 @@ def replication(facts: Facts) -> Iterator[Finding]:
         )
         return
     replicas = [text for name, text in info.items() if name.startswith("slave") and name[5:].isdigit()]
-    behind = [text for text in replicas if "state=online" not in text]
+    most = int(facts.setting("min-replicas-max-lag") or 0) or _REDIS_MOST_LAG_SECONDS
+    behind = [text for text in replicas if "state=online" not in text or _lag_seconds(text) > most]
     if behind:
         yield warning(
             f"{counted(len(behind), 'replica is', 'replicas are')} not in sync with this primary: {'; '.join(behind)}.",
@@ -148,6 +152,12 @@ def replication(facts: Facts) -> Iterator[Finding]:
         yield ok(f"{counted(len(replicas), 'replica follows', 'replicas follow')}.")
     else:
         yield ok("There is no replica.")
+
+
+def _lag_seconds(replica: str) -> int:
+    """How long ago a replica confirmed what it has received, from its line in INFO."""
+    found = re.search(r"\blag=(\d+)", replica)
+    return int(found[1]) if found else 0
 
 
 def _megabytes(number: int) -> str:

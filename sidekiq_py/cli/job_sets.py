@@ -64,7 +64,7 @@ class Action(NamedTuple):
 _ENQUEUE = Action("retry", "Enqueue jobs now.", "enqueued", JobSet.add_many_to_queue, asks=False)
 _RETRY = Action("retry", "Enqueue jobs now; this does not count as a retry.", "enqueued", JobSet.retry_many, asks=False)
 _KILL = Action(
-    "kill", "Move jobs to the dead set, which keeps the latest 10,000.", "moved to the dead set", JobSet.kill_many
+    "kill", "Move jobs to the dead set, which keeps the latest 9,999.", "moved to the dead set", JobSet.kill_many
 )
 _DELETE = Action("delete", "Delete jobs for good.", "deleted", JobSet.delete_many)
 

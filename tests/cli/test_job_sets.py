@@ -357,7 +357,7 @@ def test_ctrl_c_ends_a_paced_run_between_two_jobs(redis_url, redis_client, put):
 @pytest.mark.parametrize("name", ["retries", "scheduled"])
 def test_the_help_of_kill_says_how_many_dead_jobs_are_kept(run, name):
     """Whoever kills 700,000 retries deletes 690,000 of them for good."""
-    assert "Move jobs to the dead set, which keeps the latest 10,000." in run(name, "kill", "--help").output
+    assert "Move jobs to the dead set, which keeps the latest 9,999." in run(name, "kill", "--help").output
 
 
 @pytest.mark.parametrize("name", ["retries", "scheduled", "dead", "cron", "batches"])

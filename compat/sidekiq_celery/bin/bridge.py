@@ -80,7 +80,7 @@ def bridge(
 
     Run it while old producers still publish. Messages with an ETA become scheduled jobs. Parts of chords that were
     called under Celery are left to a Celery worker. You can run any number of bridges, and kill them: no message is
-    lost, and none is moved twice.
+    lost, and none is moved twice, except that a bridge killed on the way back to RabbitMQ may publish one again.
     """
     from sidekiq_celery.bridge.layout import CeleryLayout
     from sidekiq_celery.bridge.run import MOST_BYTES, Bridge, BridgePlan, is_redis

@@ -22,9 +22,10 @@ from typing import Any
 
 from sidekiq_celery._admission import waiting
 from sidekiq_celery._send.clients import as_operational, client_of
+from sidekiq_celery._wire.payload import KEY
 from sidekiq_celery.contract import App
 from sidekiq_celery.utils.functional import maybe_list
-from sidekiq_py.extension import Command, revoked
+from sidekiq_py.extension import Command, Pool, revoked
 from sidekiq_py.payloads import keys
 
 _log = logging.getLogger("celery.worker.control")
@@ -165,10 +166,23 @@ def matches(stamps: Mapping[str, Any], revoked_stamps: Mapping[str, float], now:
 
 def _call_up(app: App, task_ids: list[str]) -> None:
     client = client_of(app)
+
+    # A Ruby job would run, because Ruby processes do not check revokes.
+    def is_task(payload: Mapping[str, Any]) -> bool:
+        name = payload.get("class", "")
+        return name in app.tasks or (KEY in payload and _is_run_here(client.pool, name))
+
     for name in (keys.RETRY, keys.SCHEDULE):
         if 0 < waiting.size(client.pool, name) <= MOST_SEARCHED:
-            # A Ruby job would run, because Ruby processes do not check revokes.
-            waiting.call_up(client, name, "jid", task_ids, lambda payload: payload.get("class") in app.tasks)
+            waiting.call_up(client, name, "jid", task_ids, is_task)
+
+
+def _is_run_here(pool: Pool, name: str) -> bool:
+    """True if a Python worker runs jobs of this name. It tells an app without the tasks, such as the dashboard's."""
+    identities = [identity.decode(errors="replace") for identity in pool.command("SMEMBERS", keys.PROCESSES)]
+    published = pool.batch([("GET", keys.declared(identity)) for identity in identities]) if identities else []
+    text = json.dumps(name, ensure_ascii=False).encode()
+    return any(text in names for names in published if names)
 
 
 def _checked(task_id: Any) -> str:

@@ -144,6 +144,22 @@ def test_a_revoked_task_does_not_run_and_one_that_runs_is_shown(
     redis_client.rpush("release:k", "now")
 
 
+def test_a_revoked_task_that_waits_ends_at_once(
+    operator: Visitor, app: Celery, start_worker: StartWorker, redis_client: redis.Redis
+) -> None:
+    """Not only when it is due, as its workflow waits for it. A job for Ruby stays where it is: Ruby would run it."""
+    start_worker()
+    eventually(lambda: redis_client.keys("sidekiq_py:declared:*"), LONG)
+    task, of_ruby = (app.send_task(name, (1, 2), countdown=3600) for name in ("shop.add", "HardWorker"))
+
+    for result in (task, of_ruby):
+        operator.post("/celery/revoke", {"id": result.id, "action": "revoke", "sure": "yes"})
+
+    eventually(lambda: task.state == "REVOKED", LONG)
+    [left] = redis_client.zrange("schedule", 0, -1)
+    assert of_ruby.id in left.decode()
+
+
 def test_of_ten_thousand_called_tasks_a_page_reads_those_that_it_shows(
     operator: Visitor, app: Celery, redis_client: redis.Redis
 ) -> None:

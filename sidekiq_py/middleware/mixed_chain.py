@@ -113,25 +113,25 @@ class _InThread:
         self._call_next = call_next
         self._loop = asyncio.get_running_loop()
         self._inner: asyncio.Task[_Outcome] | None = None
-        self._is_cancelled = False
+        self._cancelled: asyncio.CancelledError | None = None
 
     async def run(self, middleware: Middleware, job: Any, payload: dict[str, Any], queue: str) -> Any:
         context = copy_context()
         outer = self._loop.run_in_executor(
             _executor(), context.run, middleware, job, payload, queue, self._call_next_blocking
         )
-        try:
-            return await asyncio.shield(outer)
-        except asyncio.CancelledError:
-            # The job is cancelled. The middleware's `call_next()` then raises, so that the middleware can clean up.
-            self._is_cancelled = True
-            if self._inner is not None:
-                self._inner.cancel()
-            await asyncio.wait([outer])
-            if outer.cancelled() or isinstance(outer.exception(), asyncio.CancelledError):
-                raise
-            # The job has returned or raised something else nevertheless.
-            return outer.result()
+        while not outer.done():
+            try:
+                await asyncio.wait([outer])
+            except asyncio.CancelledError as error:
+                # The job is cancelled, perhaps again: by its time limit, then by a stop. The middleware's `call_next()`
+                # raises then, so that the middleware can clean up, unless the job returns or raises something else.
+                self._cancelled = error
+                if self._inner is not None:
+                    self._inner.cancel(*error.args)
+        if self._cancelled is not None and (outer.cancelled() or isinstance(outer.exception(), asyncio.CancelledError)):
+            raise self._cancelled
+        return outer.result()
 
     def _call_next_blocking(self) -> Any:
         """The middleware's `call_next`, called in its thread. The job sees context variables that were set there."""
@@ -143,8 +143,8 @@ class _InThread:
     def _start(self, done: "Future[Any]") -> None:
         task = self._loop.create_task(_outcome_of(self._call_next()))
         self._inner = task
-        if self._is_cancelled:
-            task.cancel()
+        if self._cancelled is not None:
+            task.cancel(*self._cancelled.args)
         task.add_done_callback(lambda task: _hand_over(task, done))
 
 

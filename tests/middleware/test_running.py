@@ -295,6 +295,38 @@ def test_what_a_job_makes_of_its_cancellation_counts(*, is_plain: bool) -> None:
         asyncio.run(cancelled(1))
 
 
+@pytest.mark.parametrize("is_plain", [True, False], ids=["plain middleware", "no middleware"])
+def test_a_job_that_is_cancelled_again_hears_of_it_and_why(*, is_plain: bool) -> None:
+    """A job that still answers its time limit when the worker stops would run on although it has been given back."""
+    if is_plain:
+        sidekiq.server_middleware.add(lambda job, payload, queue, call_next: call_next())
+    started, reasons = threading.Event(), list[Any]()
+
+    async def work(n: int) -> None:
+        for _ in range(2):
+            started.set()
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError as error:
+                reasons.append(error.args)
+        raise asyncio.CancelledError
+
+    definition = plain(work)
+
+    async def cancelled_twice() -> None:
+        task = asyncio.create_task(arun(definition, dict(PAYLOAD), "q", program.server_middleware))
+        for reason in ("limit", "stop"):
+            await asyncio.to_thread(started.wait, 60)
+            started.clear()
+            task.cancel(reason)
+        await task
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(cancelled_twice())
+
+    assert reasons == [("limit",), ("stop",)]
+
+
 def test_a_class_of_middleware_gives_an_instance_for_each_job() -> None:
     """Made with what it was registered with, as in Ruby."""
     made: list[Any] = []

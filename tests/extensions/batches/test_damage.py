@@ -10,6 +10,7 @@ import sidekiq_py as sidekiq
 from sidekiq_py import telemetry
 from sidekiq_py.api import Batches
 from sidekiq_py.client import sync_client
+from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.extensions.batches import checks, steps
 from sidekiq_py.extensions.batches.audit import Audit
 from sidekiq_py.extensions.batches.lifecycle_events import LifecycleEvents
@@ -504,3 +505,18 @@ def test_a_list_of_batches_that_was_overwritten_leaves_no_parent_waiting(app: Pr
     assert app.events(parent.bid) == ["success"]
     child.delete()
     assert not app.client.exists(steps.key(child.bid))
+
+
+def test_a_batch_can_be_invalidated_once_the_list_of_those_is_whole_again(app: Program) -> None:
+    """It counted as invalidated after the failed call, but was not in the list that workers read: its jobs ran."""
+    batch = sidekiq.Batch()
+    with batch.jobs():
+        app.deed.perform_async("ok")
+    app.client.set(steps.INVALID, "foreign")
+    with pytest.raises(RedisReplyError, match="WRONGTYPE"):
+        batch.invalidate()
+    assert batch.status().is_valid
+    app.client.delete(steps.INVALID)
+
+    assert batch.invalidate() == 1
+    assert app.client.zrange(steps.INVALID, 0, -1) == [batch.bid.encode()]

@@ -649,8 +649,9 @@ end
 -- Invalidates the batch and its children. Workers keep a copy of the set, which they read at most once a second.
 function steps.invalidate(batch)
   local now = now_seconds()
-  if redis.call('HSETNX', batch.key, 'invalidated_at', now) == 0 then return 0 end
+  if redis.call('HEXISTS', batch.key, 'invalidated_at') == 1 then return 0 end
   redis.call('ZADD', batch.prefix .. 'sidekiq_py:batches:invalid', now, batch.bid)
+  redis.call('HSET', batch.key, 'invalidated_at', now)
   local count = 1
   for _, bid in ipairs(redis.call('SMEMBERS', batch.children)) do
     local child = batch_of(batch.prefix .. 'sidekiq_py:batch:' .. bid)

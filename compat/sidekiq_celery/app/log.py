@@ -122,6 +122,8 @@ class Logging:
             if isinstance(response, Exception):
                 Logging._setup = False
                 raise response
+        # A dictConfig without "disable_existing_loggers": False disables it, and so the engine's warnings and errors.
+        logging.getLogger("sidekiq").disabled = False
         if receivers:
             return receivers
         root = logging.getLogger()

@@ -153,6 +153,29 @@ def test_who_listens_to_setup_logging_sets_it_up_alone(app: Celery) -> None:
     assert sys.stdout is printed
 
 
+_DISABLES_LOGGERS = """
+import logging.config, sys
+from sidekiq_celery import Celery, signals
+import sidekiq_py.logs
+terminal = {"class": "logging.StreamHandler", "stream": "ext://sys.stdout"}
+settings = {"version": 1, "handlers": {"terminal": terminal}, "root": {"handlers": ["terminal"]}}
+if sys.argv[1] == "receiver":
+    signals.setup_logging.connect(lambda **kwargs: logging.config.dictConfig(settings), weak=False)
+else:
+    logging.config.dictConfig(settings)
+Celery("proj").log.setup("INFO", sys.stdout)
+logging.getLogger("sidekiq").warning("Redis is out of reach")
+"""
+
+
+@pytest.mark.parametrize("place", ["module", "receiver"])
+def test_the_engine_s_warnings_come_out_though_the_program_disables_existing_loggers(place: str) -> None:
+    """As `dictConfig` does unless told otherwise. In its own interpreter, to spare pytest's loggers."""
+    ran = subprocess.run([sys.executable, "-c", _DISABLES_LOGGERS, place], capture_output=True, text=True, check=True)
+
+    assert "Redis is out of reach\n" in ran.stdout
+
+
 def test_an_error_in_setup_logging_is_raised(app: Celery) -> None:
     """And logging can be set up afterwards."""
 

@@ -78,9 +78,15 @@ class Owner:
         """Note that the batch's reply was read and its jobs are in `units`, or that it will never be read."""
         self.outstanding.discard(batch)
 
-    def listed(self, queue: str) -> Counter[bytes]:
-        """Count, by their bytes, the jobs known to be in this owner's inbox for *queue*."""
-        return Counter(unit.raw for unit in list(self.units.values()) if unit.is_listed and unit.queue == queue)
+    def listed(self, queue: str, before: Collection["UnitOfWork"]) -> Counter[bytes]:
+        """
+        Count, by their bytes, the jobs known to be in this owner's inbox for *queue*.
+
+        Args:
+            before: The jobs known before the inbox was read. One that has gone back since may be fetched again at any
+                moment, and its bytes are still the same.
+        """
+        return _listed_in(before, queue) | _listed_in(list(self.units.values()), queue)
 
     def orphans(self, fields: Iterable[bytes]) -> list[bytes]:
         """
@@ -231,13 +237,13 @@ class Ownership:
         if owner.is_registered:
             queues = list(self._queues)
             renewal = in_flight.renewal(owner.name, self.lease_ms)
-            asked_at = monotonic()
+            asked_at, before = monotonic(), list(owner.units.values())
             fields, inboxes, answers = in_flight.held(link, owner.name, queues, [*renewal, *questions])
             renewed, answers = answers[: len(renewal)], answers[len(renewal) :]
             # Otherwise the lease keeper finds out what is wrong.
             if renewed == in_flight.RENEWED:
                 owner.note_renewed(asked_at)
-            moved += self._put_back(link, owner, fields, queues, inboxes)
+            moved += self._put_back(link, owner, before, fields, queues, inboxes)
         else:
             answers = link.batch(questions)
         if moved:
@@ -247,23 +253,35 @@ class Ownership:
     def _compared_former(self, link: Link, owner: Owner) -> int:
         """Put the orphans of an earlier epoch back, and forget the epoch once it has nothing in flight."""
         queues = list(self._queues)
-        is_over = not owner.outstanding
+        is_over, before = not owner.outstanding, list(owner.units.values())
         fields, inboxes, _ = in_flight.held(link, owner.name, queues)
         if is_over and not fields and not any(inboxes):
             with self._lock:
                 self._former = [former for former in self._former if former is not owner]
                 self._unknown.pop(owner.name, None)
             return 0
-        return self._put_back(link, owner, fields, queues, inboxes)
+        return self._put_back(link, owner, before, fields, queues, inboxes)
 
     def _put_back(
-        self, link: Link, owner: Owner, fields: Sequence[bytes], queues: Sequence[str], inboxes: list[Any]
+        self,
+        link: Link,
+        owner: Owner,
+        before: Collection["UnitOfWork"],
+        fields: Sequence[bytes],
+        queues: Sequence[str],
+        inboxes: list[Any],
     ) -> int:
-        """Put an owner's orphans back. *inboxes* has the jobs in the inbox of each queue, or an error."""
+        """
+        Put an owner's orphans back.
+
+        Args:
+            before: The jobs that this process knew before Redis was asked.
+            inboxes: The jobs in the inbox of each queue, or an error.
+        """
         moved = in_flight.give_back(link, owner.name, owner.orphans(fields))
         # An inbox that cannot be read holds up no job outside of it.
         listed = dict(zip(queues, raise_first(inboxes), strict=True))
-        return moved + in_flight.give_back_listed(link, owner.name, self._listed_orphans(owner, listed))
+        return moved + in_flight.give_back_listed(link, owner.name, self._listed_orphans(owner, before, listed))
 
     def leave(self, link: Link, now: float, *, but: Collection["UnitOfWork"] = ()) -> None:
         """
@@ -297,14 +315,16 @@ class Ownership:
             ]
             in_flight.give_back_at_process_end(link, jobs)
 
-    def _listed_orphans(self, owner: Owner, inboxes: Mapping[str, Sequence[bytes]]) -> list[tuple[str, bytes]]:
+    def _listed_orphans(
+        self, owner: Owner, before: Collection["UnitOfWork"], inboxes: Mapping[str, Sequence[bytes]]
+    ) -> list[tuple[str, bytes]]:
         """Return queue and bytes of the jobs in inboxes whose reply was lost, in the order in which they should run."""
         under_way = frozenset(owner.outstanding)
         known = self._unknown.get(owner.name, {})
         unknown: dict[tuple[str, bytes], frozenset[int]] = {}
         orphans = []
         for queue, raws in inboxes.items():
-            for raw in _without(raws, owner.listed(queue)) if raws else ():
+            for raw in _without(raws, owner.listed(queue, before)) if raws else ():
                 moves = known.get((queue, raw), under_way)
                 if moves.isdisjoint(under_way):
                     orphans.append((queue, raw))
@@ -318,6 +338,10 @@ class Ownership:
         owner = Owner(f"{self.identity}:{self._epoch}", self._about)
         self._on_epoch(owner.name)
         return owner
+
+
+def _listed_in(units: Iterable["UnitOfWork"], queue: str) -> Counter[bytes]:
+    return Counter(unit.raw for unit in units if unit.is_listed and unit.queue == queue)
 
 
 def _without(raws: Sequence[bytes], known: Counter[bytes]) -> list[bytes]:

@@ -1,10 +1,12 @@
 """Owners: what a process knows of its own jobs, and when it learns that they are not its own any more."""
 
+from typing import Any
+
 import pytest
 import redis
 
 from sidekiq_py.clock import monotonic
-from sidekiq_py.engine.ownership.owner import Owner, Ownership, UnitOfWork
+from sidekiq_py.engine.ownership.owner import Owner, Ownership, UnitOfWork, forget, give_back
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.job_path import in_flight
@@ -86,6 +88,40 @@ def test_a_job_whose_claim_was_cut_off_leaves_the_inbox(
 
     assert ownership.give_back_orphans(link) == 1
     assert redis_client.lrange("queue:low", 0, -1) == [b"arrived"]
+
+
+def test_a_job_that_goes_back_during_the_comparison_and_is_fetched_again_is_no_orphan(
+    link: Link, ownership: Ownership, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A buffer returns late jobs at any moment. Their bytes are still the same: one ran here and was in its queue."""
+    owner = enter(link, ownership)
+    inbox = f"sidekiq_py:inbox:{owner.name}:default"
+    redis_client.lpush(inbox, "late")
+    read, put_back = in_flight.held, in_flight.give_back_listed
+
+    def take(field: bytes) -> UnitOfWork:
+        unit = owner.units[field] = UnitOfWork(b"late", "default", owner, field, False, monotonic(), is_listed=True)
+        return unit
+
+    unit = take(b"7.0@default")
+
+    def read_before_it_goes_back(*args: Any) -> Any:
+        found = read(*args)
+        give_back(link, owner, [unit])
+        forget([unit])
+        return found
+
+    def put_back_after_it_is_fetched_again(*args: Any) -> int:
+        redis_client.lmove("queue:default", inbox, "RIGHT", "LEFT")
+        take(b"8.0@default")
+        return put_back(*args)
+
+    monkeypatch.setattr(in_flight, "held", read_before_it_goes_back)
+    monkeypatch.setattr(in_flight, "give_back_listed", put_back_after_it_is_fetched_again)
+
+    assert ownership.give_back_orphans(link) == 0
+    assert not redis_client.exists("queue:default")
+    assert redis_client.lrange(inbox, 0, -1) == [b"late"]
 
 
 def test_an_inbox_that_cannot_be_read_holds_up_no_other_orphan(

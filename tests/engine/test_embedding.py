@@ -21,6 +21,7 @@ from sidekiq_py import program
 from sidekiq_py.errors import ConfigError, RedisConnectionError
 from sidekiq_py.registry import registry
 from tests.support.documents import empty_program
+from tests.support.in_flight import jobs_in_flight
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
 
@@ -385,3 +386,33 @@ def test_a_worker_loads_nothing_that_only_some_programs_need(redis_url: str, tmp
     assert "sidekiq_py.extensions.batches.extension" in loaded
     of_few = {f"sidekiq_py.extensions.{name}" for name in ("batches.audit", "batches.state", "periodic.ticks")}
     assert not loaded & {"sidekiq_py.api", "yaml", "zoneinfo", *of_few}
+
+
+def test_an_async_job_ends_after_the_main_thread_of_its_program_has(
+    redis_url: str, redis_client: redis.Redis, tmp_path: Path
+) -> None:
+    """Other threads keep the program alive. From then on Python's thread pools take no calls, and raise."""
+    code = (
+        "import threading, time\n"
+        "import sidekiq_py as sidekiq\n"
+        f"sidekiq.configure(redis_url={redis_url!r}, sidekiq_version='8')\n"
+        "@sidekiq.job(name='Fails')\n"
+        "async def fail():\n"
+        "    raise ValueError('failed')\n"
+        "worker = sidekiq.embed(concurrency=1)\n"
+        "worker.start()\n"
+        "has_ended = threading.Event()\n"
+        "def serve():\n"
+        "    while threading.main_thread().is_alive():\n"
+        "        time.sleep(0.01)\n"
+        "    fail.perform_async()\n"
+        "    has_ended.wait(30)\n"
+        "    worker.stop(timeout_seconds=0)\n"
+        "sidekiq.on_error(lambda error, context: has_ended.set())\n"
+        "threading.Thread(target=serve).start()\n"
+    )
+
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+
+    assert redis_client.zcard("retry") == 1
+    assert not jobs_in_flight(redis_client)

@@ -377,11 +377,13 @@ class EventLoop:
             await asyncio.wait((future,), timeout=_MOST_WAITING_SECONDS)
         if queued.cancel():
             # It had not begun.
+            queued = Future()
             try:
-                # A pool for this call alone, so that its thread ends with it.
-                queued = ThreadPoolExecutor(1, "sidekiq.settle-late").submit(call)
+                # A thread for this call alone. No pool takes calls once the program's main thread has ended, although
+                # others may keep the program, and this worker in it, alive.
+                threading.Thread(target=_make, args=(call, queued), name="sidekiq.settle-late", daemon=True).start()
             except RuntimeError:
-                # The system allows no more threads, so this pool is dropped without making the call.
+                # The system allows no more threads.
                 queued = self._queue(call)
             future = asyncio.wrap_future(queued)
         return await _to_its_end(future)
@@ -390,6 +392,7 @@ class EventLoop:
         """Queue a call for one of the settling threads, which makes it once."""
         future: Future[T] = Future()
         # If the system allows no more threads, this queues the call and raises. The first thread makes the call then.
+        # After the end of the program's main thread, it raises without queueing it.
         with suppress(RuntimeError):
             self._settling.submit(_make, call, future)
         return future

@@ -79,6 +79,7 @@ class Launcher:
         Raises:
             UnsupportedRedisError: The Redis server is too old, or a Cluster.
             RedisError: Redis is unreachable.
+            RuntimeError: The system allows no more threads. Whatever had started is stopped again.
         """
         parts = self.parts
         is_reliable = self.config.fetcher == "reliable"
@@ -88,11 +89,20 @@ class Launcher:
         parts.extension_start.start(self.config)
         parts.hooks.fire("startup", reraise=True)
         on_prepared()
+        try:
+            self._start_parts(runs_jobs_here=runs_jobs_here)
+        except BaseException:
+            # The parts that run already would take jobs, and nobody could stop them.
+            self.stop(timeout_seconds=0)
+            raise
+
+    def _start_parts(self, *, runs_jobs_here: bool) -> None:
+        parts = self.parts
         if self.config.job_log:
             parts.job_logger.attach()
         if parts.loop is not None:
             parts.loop.start()
-        if is_reliable:
+        if self.config.fetcher == "reliable":
             parts.lease.start()
             parts.housekeeper.start()
         parts.processed.start()

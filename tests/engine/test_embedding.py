@@ -18,6 +18,7 @@ import redis
 
 import sidekiq_py as sidekiq
 from sidekiq_py import program
+from sidekiq_py.engine.upkeep.poller import Poller
 from sidekiq_py.errors import ConfigError, RedisConnectionError
 from sidekiq_py.registry import registry
 from tests.support.documents import empty_program
@@ -364,6 +365,34 @@ def test_a_redis_out_of_reach_is_told_at_the_start(new_redis_server: Callable[..
     server.start()
     worker.start()
     worker.stop()
+
+
+def test_a_worker_that_cannot_start_all_its_threads_leaves_none_behind(
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container may limit their number. The threads that had started took jobs, and no `stop` could end them."""
+    seen: list[int] = []
+
+    @sidekiq.job(name="Seen")
+    def see(number: int) -> None:
+        seen.append(number)
+
+    def refuse(poller: Poller) -> None:
+        see.perform_async(1)
+        eventually(lambda: seen)
+        raise RuntimeError("can't start new thread")
+
+    worker, before = sidekiq.embed(), set(threading.enumerate())
+    with monkeypatch.context() as patch:
+        patch.setattr(Poller, "start", refuse)
+        with pytest.raises(RuntimeError, match="thread"):
+            worker.start()
+
+    assert set(threading.enumerate()) <= before
+    assert not redis_client.exists("processes", "sidekiq_py:owners")
+    with worker:
+        see.perform_async(2)
+        eventually(lambda: seen == [1, 2])
 
 
 def test_a_worker_loads_nothing_that_only_some_programs_need(redis_url: str, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from sidekiq_py.client.sync_client import Client
 from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
 from sidekiq_py.engine.assembly import WorkerParts
 from sidekiq_py.engine.launcher import Launcher
+from sidekiq_py.engine.run.processor import Processor
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.middleware.chain import Chain
 from sidekiq_py.redis_access.connection.settings import RedisSettings
@@ -122,6 +123,33 @@ def test_a_worker_runs_more_jobs_at_once_and_fewer(
     eventually(lambda: sorted(jobs.ran) == [0, 1, 2, 3])
     [manager] = launcher.parts.managers
     eventually(lambda: sum(processor.is_alive for processor in manager.processors) == 1)
+
+
+def test_a_worker_that_cannot_start_all_the_threads_it_should_have_starts_the_rest_when_it_is_asked_again(
+    start: Start, jobs: Jobs, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container may limit their number. A worker that is resized with its load is asked every few seconds."""
+    launcher = start("one")
+    run, may_start = Processor.start, [True]
+
+    def start_one(processor: Processor) -> None:
+        if not may_start:
+            raise RuntimeError("can't start new thread")
+        may_start.pop()
+        run(processor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Processor, "start", start_one)
+        with pytest.raises(RuntimeError, match="thread"):
+            launcher.reconfiguration.resize(3)
+    [manager] = launcher.parts.managers
+    assert sum(processor.is_alive for processor in manager.processors) == 2
+
+    launcher.reconfiguration.resize(3)
+
+    push_jobs(redis_client, [job_text(number, "wait") for number in range(4)], "one")
+    eventually(lambda: len(jobs.waiting) == 3)
+    assert len(manager.processors) == 3
 
 
 def test_a_worker_that_shrinks_keeps_no_connections_of_threads_that_are_gone(

@@ -72,19 +72,27 @@ class Manager:
         return Processor(f"sidekiq.{self.name}/processor", self.fetcher, self._surroundings, self._limits, self._loop)
 
     def resize(self, concurrency: int) -> None:
-        """Run this many jobs at once from now on. Surplus processors exit, idle ones first."""
+        """
+        Run this many jobs at once from now on. Surplus processors exit, idle ones first.
+
+        Raises:
+            RuntimeError: The system allows no more threads. As many more jobs run at once as have one.
+        """
         with self._quiet_once:
             if self._is_quiet:
                 return
             missing = concurrency - self._concurrency
-            self._concurrency = concurrency
-            started = [self._new_processor() for _ in range(missing)]
-            for processor in started:
+            self.processors = [processor for processor in self.processors if processor.is_alive]
+            for _ in range(missing):
+                processor = self._new_processor()
                 if self._watch is not None:
                     processor.watch_hard_limits(self._watch)
                 processor.start()
-            self.processors = [processor for processor in self.processors if processor.is_alive] + started
+                # One by one, because the system may allow no more threads.
+                self.processors = [*self.processors, processor]
+                self._concurrency += 1
             if missing < 0:
+                self._concurrency = concurrency
                 self.fetcher.release(-missing)
 
     @property

@@ -56,8 +56,9 @@ class Departure:
         Another worker may start these jobs as soon as Redis has read the command. So Redis must not read it before all
         threads have ended. If the command is lost, another worker recovers the jobs.
         """
-        link = self._pool.new_link()
         try:
+            # This asks the sentinels, which may not reply.
+            link = self._pool.new_link()
             link.connect()
             logging.shutdown()
             # If the kernel cannot hold back the last byte, no other thread should run between the command and the exit.

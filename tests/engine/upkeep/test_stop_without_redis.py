@@ -1,5 +1,6 @@
 """A stop while Redis accepts connections and never answers: its silence is not waited for at each step."""
 
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +22,21 @@ from tests.support.ledger import job_text, push_jobs
 from tests.support.redis_server import RedisServer
 from tests.support.sentinel import Sentinel
 from tests.support.waiting import eventually
+from tests.support.worker_process import WorkerProcess
+
+STUBBORN = """
+import threading
+import sidekiq_py as sidekiq
+
+@sidekiq.job(name="Stubborn")
+def wait_in_spite_of_all(number):
+    print("it waits", flush=True)
+    while True:
+        try:
+            threading.Event().wait(0.01)
+        except BaseException:
+            pass
+"""
 
 
 @pytest.fixture
@@ -136,4 +152,24 @@ def test_a_stop_waits_for_jobs_although_no_sentinel_answers(server: RedisServer,
 
     assert client.get("stat:processed") == b"1"
     assert jobs_in_flight(client) == []
+    client.close()
+
+
+def test_a_process_whose_job_ignores_the_stop_ends_although_no_sentinel_answers(
+    server: RedisServer, start_worker: Callable[..., WorkerProcess], tmp_path: Path
+) -> None:
+    """Its last step asks them where the primary is. An exit code of 1 would say that the worker has failed."""
+    (tmp_path / "stubborn_jobs.py").write_text(STUBBORN)
+    client = server.client()
+    with Sentinel(server, tmp_path) as sentinel:
+        worker = start_worker(
+            "stubborn_jobs", arguments=["-t", "0.1"], redis_url=server.url, environment={"REDIS_URL": sentinel.url}
+        )
+        push_jobs(client, [job_text(1, "Stubborn")])
+        eventually(lambda: "it waits" in worker.log)
+
+    worker.send_signal(signal.SIGTERM)
+
+    assert worker.wait(30) == 0
+    assert "Traceback" not in worker.log
     client.close()

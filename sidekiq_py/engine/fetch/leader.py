@@ -337,11 +337,12 @@ class Leader:
         asked_at = monotonic()
         self.pulse.waits(BLOCK_SECONDS if seconds is None else seconds)
         units, is_signalled = self._waiters.collect(pipe[0], seconds)
+        # At once: if the next lines raise, as the program's log may, another call takes the jobs from there.
+        has_come = self._buffer.keep(units)
         # A signal may end the wait before Redis has said that it refuses the move.
         if units or not is_signalled:
             self._redis_errors.online("waiting")
         must_look_up = is_signalled and _LOOK_UP in _received(pipe)
-        has_come = self._buffer.keep(units)
         if has_come:
             # The queue already had jobs if the move did not have to wait.
             self._has_backlog = self._buffer.note_arrival() - asked_at < _AT_ONCE_SECONDS

@@ -21,6 +21,7 @@ from sidekiq_py.engine.fetch.basic import BasicFetcher
 from sidekiq_py.engine.fetch.buffer import Buffer
 from sidekiq_py.engine.fetch.exchange import Exchange
 from sidekiq_py.engine.fetch.leader import Leader
+from sidekiq_py.engine.fetch.redis_errors import RedisErrors
 from sidekiq_py.engine.fetch.reliable import ReliableFetcher
 from sidekiq_py.engine.fetch.settle import Settler
 from sidekiq_py.engine.fetch.side_channel import SideChannel
@@ -202,6 +203,28 @@ def test_acknowledgements_survive_a_fetch_that_fails_before_it_is_sent(
 
     assert unit.raw not in jobs_in_flight(redis_client)
     assert unit.field not in fetcher._ownership.current.units
+
+
+def test_what_a_move_has_brought_runs_although_the_end_of_an_outage_cannot_be_logged(
+    worker: Worker, redis_client: redis.Redis, faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A filter or a handler of the program's log may raise. The job was in flight, and in no buffer."""
+    collect = Waiters.collect
+
+    def bring(*args: Any) -> tuple[list[UnitOfWork], bool]:
+        units, is_signalled = collect(*args)
+        if units:
+            faults.put(RedisErrors, "online", SystemExit())
+        return units, is_signalled
+
+    monkeypatch.setattr(Waiters, "collect", bring)
+    worker.start()
+    eventually(lambda: any(client["cmd"] == "blmove" for client in redis_client.client_list()))
+
+    push_jobs(redis_client, [job_text(1, "run")])
+
+    eventually(lambda: worker.ran == [1], 10)
+    assert faults.raised == ["online"]
 
 
 def test_what_a_move_has_brought_goes_back_if_another_move_fails_beyond_measure(

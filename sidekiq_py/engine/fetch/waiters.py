@@ -172,7 +172,7 @@ class Waiter:
                 self._probed_on, self._skips = self.link.generation, skips
 
     def give_up(self) -> None:
-        """Stop waiting for an overdue reply and close the connection."""
+        """Expect no reply any more, and close the connection."""
         self.link.close()
         self.close_batch()
 
@@ -339,7 +339,8 @@ class Waiters:
                 is_trusted=self._ownership.trusts(monotonic()),
             )
         except BaseException:
-            waiter.close_batch()
+            # The move may have been sent.
+            waiter.give_up()
             raise
 
     def collect(self, wake_fd: int | None, seconds: float | None) -> tuple[list[UnitOfWork], bool]:

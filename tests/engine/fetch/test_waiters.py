@@ -1,5 +1,6 @@
 """Blocking moves with their claims."""
 
+import signal
 import time
 from collections.abc import Iterator
 
@@ -384,6 +385,36 @@ def test_a_success_without_a_reply_whose_connection_broke_is_handed_in_once_more
     assert counted.settler.has_pending
     counted.settler.flush()
     assert (counted.count, unit.owner.units) == (2, {})
+
+
+def test_a_move_that_is_cut_off_just_after_it_was_sent_is_not_left_open(
+    silent_group: Waiters, counted: Counted, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    In the main thread a signal handler that a job has left behind may raise anywhere. A job that the move brought later
+    would stay in the inbox, and its reply would be taken for that of the next move.
+    """
+    succeeded(silent_group, counted, redis_client, "second")
+
+    def interrupt(count: int) -> None:
+        counted.add(count)
+        if count > 0:
+            signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(counted.settler, "count", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            silent_group.open(())
+    counted.settler.flush()
+    silent_group.open(())
+    redis_client.lpush(keys.queue("default"), b'{"jid":"third"}')
+    [third] = collected(silent_group)
+
+    redis_client.lpush(keys.queue("default"), b'{"jid":"fourth"}')
+
+    assert not silent_group.awaits("default")
+    assert redis_client.lrange(keys.queue("default"), 0, -1) == [b'{"jid":"fourth"}']
+    assert jobs_in_flight(redis_client) == [third.raw]
 
 
 def test_a_success_without_a_reply_is_refused_where_the_move_behind_it_is(

@@ -43,7 +43,7 @@ _SAME_NAME = (
 )  # fmt: skip
 _OWN_HEADERS = _ELSEWHERE | set(_SAME_NAME)
 # Keys of the body or the job, not of the request.
-_OF_THE_BODY = frozenset({"kw", "body", "content_type", "content_encoding", "compression", EMBEDS, SLOT, UNIQUE})
+_OF_THE_BODY = frozenset({"kw", "body", "content_type", "content_encoding", EMBEDS, SLOT, UNIQUE})
 # Fields of the request that a caller cannot set.
 OF_THE_RUN = frozenset({"_children", "_next_step", "_own_max_retries", "_protected", "_question"})
 _NO_FIELDS = _OF_THE_BODY | {"flow", "priority"}

@@ -100,6 +100,25 @@ def test_a_task_knows_its_call(app: Celery, worker: TaskWorker, redis_client: re
     )  # fmt: skip
 
 
+def test_a_task_knows_how_its_call_was_compressed(app: Celery, worker: TaskWorker) -> None:
+    """Under kombu's name; as in Celery, a call without compression has no such field, and a retry drops it."""
+    seen: list[Any] = []
+
+    @app.task(name="proj.packed", bind=True, default_retry_delay=0)
+    def packed(self: Any) -> None:
+        seen.append((self.request.get("compression", "none"), self.request.headers))
+        if self.request.get("compression") and not self.request.retries:
+            raise self.retry()
+
+    worker.start()
+    packed.apply_async(compression="gzip")
+    eventually(lambda: len(seen) == 2)
+    packed.delay()
+
+    eventually(lambda: len(seen) == 3)
+    assert seen == [("application/x-gzip", None), ("none", None), ("none", None)]
+
+
 def test_a_task_may_look_for_an_option_that_its_call_did_not_have(app: Celery, worker: TaskWorker) -> None:
     """As Superset's tasks do. Celery's messages always have properties; eager tasks have none there, either."""
     seen: list[Any] = []

@@ -135,7 +135,7 @@ def test_ruby_s_batch_of_jobs_in_both_languages(
 
 
 def test_ruby_s_jobs_are_pushed_as_without_a_batch(ruby: RunRuby, redis_client: redis.Redis) -> None:
-    """But for the key, behind those that Sidekiq's client has."""
+    """Except for the batch's key, which comes after the keys that Sidekiq's client writes."""
     jobs = ruby(
         """
         BatchDeed.perform_async("ok")
@@ -152,7 +152,7 @@ def test_ruby_s_jobs_are_pushed_as_without_a_batch(ruby: RunRuby, redis_client: 
 
 
 def test_client_middleware_in_ruby_sees_no_other_jobs_than_those_of_the_block(ruby: RunRuby) -> None:
-    """It saw a callback without arguments, once in each program, and a middleware that stopped it broke the block."""
+    """A batch without callbacks pushes nothing of its own, which middleware could count or stop."""
     seen = ruby(
         """
         $seen = []
@@ -173,7 +173,7 @@ def test_client_middleware_in_ruby_sees_no_other_jobs_than_those_of_the_block(ru
 
 @pytest.mark.parametrize("extra", ["", ', "at" => Time.now.to_f + 600'])
 def test_ruby_pushes_many_jobs_of_a_batch_at_once(ruby: RunRuby, extra: str) -> None:
-    """`push_bulk` of Sidekiq 6 sends them all in one command. Lua refused so many words, and no job was pushed."""
+    """Sidekiq sends them in one command. A script's command takes some 8,000 words, so they are pushed in slices."""
     total, queued, scheduled = ruby(
         f"""
         jobs = (1..10_000).map {{ |number| ["ok", number] }}
@@ -195,7 +195,7 @@ batch = SidekiqPy::Batch.new
 
 
 def test_a_push_to_another_redis_in_a_block_in_ruby_says_so(ruby: RunRuby) -> None:
-    """It said that the batch had expired, was deleted, or was never opened."""
+    """The other Redis has no such batch; the error says why, and what to do instead."""
     bid, message = ruby(
         SHARD
         + """
@@ -223,7 +223,7 @@ def test_ruby_opens_a_batch_on_the_redis_that_via_names(ruby: RunRuby, redis_cli
 
 
 def test_processes_forked_in_a_block_in_ruby_push_all_their_jobs(ruby: RunRuby) -> None:
-    """As the gem parallel forks them. They went on with their parent's marks, by which their jobs counted as pushed."""
+    """As the gem parallel forks them. With its parent's marks, a child's jobs would count as already pushed."""
     total, queued, members = ruby(
         """
         batch = SidekiqPy::Batch.new
@@ -277,7 +277,7 @@ def test_failures_retries_and_deaths_in_ruby(redis_client: redis.Redis) -> None:
 @pytest.mark.releases(since="7")
 @pytest.mark.usefixtures("ruby_worker")
 def test_a_job_that_ruby_discards_is_a_death(redis_client: redis.Redis) -> None:
-    """Until 8.0.7 Sidekiq calls no death handler for it: only the audit found it missing, and counted it as lost."""
+    """Until 8.0.7 Sidekiq calls no death handler for it, so the support file counts the death itself."""
     redis_client.set("broken", 1)
     batch = sidekiq.Batch().on("death", "BatchDone#on_death")
 
@@ -320,7 +320,7 @@ def test_ruby_reads_rows_as_python_does_and_retries_the_failed(ruby: RunRuby, re
 
 @pytest.mark.usefixtures("ruby_worker")
 def test_a_ruby_job_adds_to_its_batch(redis_client: redis.Redis) -> None:
-    """From its run, also to a batch that Python has opened."""
+    """While it runs, also to a batch that Python has opened."""
     batch = sidekiq.Batch()
     with batch.jobs():
         sidekiq.ruby_job("BatchDeed", queue="ruby").perform_async("add", "add", "add", "write", "done", 1)
@@ -369,7 +369,7 @@ def test_invalidated_jobs_do_not_run_in_ruby(start_ruby: StartRuby, redis_client
 def test_a_job_of_a_ruby_process_that_is_killed_runs_again(
     ruby_worker: Any, start_ruby: StartRuby, redis_client: redis.Redis
 ) -> None:
-    """It was marked at its start; BRPOP had left it nowhere."""
+    """BRPOP leaves it nowhere in Redis, but the mark of its start contains it."""
     batch = sidekiq.Batch()
     with batch.jobs():
         sidekiq.ruby_job("BatchDeed", queue="ruby").perform_async("ledger_and_wait_for", "runs", 1, "gate")
@@ -428,7 +428,7 @@ def test_a_failed_ruby_job_leaves_no_mark(redis_client: redis.Redis) -> None:
 
 
 def test_a_push_in_a_block_does_not_wait_for_a_commit_in_ruby(ruby: RunRuby, redis_client: redis.Redis) -> None:
-    """After the commit the block is over: the batch had succeeded without the job, which was in no batch."""
+    """A push after the commit would come after the block, and its job would be in no batch."""
     bid = ruby(
         """
         rails = Object.const_set(:ActiveRecord, Module.new)
@@ -454,7 +454,7 @@ def test_a_push_in_a_block_does_not_wait_for_a_commit_in_ruby(ruby: RunRuby, red
 def test_an_active_job_in_a_block_does_not_wait_for_a_commit_in_ruby(
     ruby: RunRuby, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As Rails 7.2 has it do by default, with Sidekiq's adapter."""
+    """Rails 7.2 waits by default with Sidekiq's adapter; the job would then be in no batch."""
     monkeypatch.setenv("FIXTURE_ACTIVE_JOB", "1")
     bid = ruby(
         """
@@ -479,8 +479,8 @@ def test_an_active_job_in_a_block_does_not_wait_for_a_commit_in_ruby(
 @pytest.mark.usefixtures("ruby_worker")
 def test_ruby_with_the_support_file_bears_a_label_and_is_still_ruby() -> None:
     """
-    By the label the doctor tells those that have loaded the file. With the label of Python's processes, they were
-    taken for Python: the release to write for was not detected, and a pause did not name them.
+    The label tells the doctor which processes have loaded the file. With the label of Python's processes, they would be
+    taken for Python: the release to write for would not be detected, and a pause would not name them.
     """
     [process] = eventually(lambda: list(ProcessSet()))
 
@@ -490,7 +490,7 @@ def test_ruby_with_the_support_file_bears_a_label_and_is_still_ruby() -> None:
 def test_the_support_file_may_be_loaded_twice_and_ruby_warns_of_nothing(
     ruby_release: RubyRelease, redis_url: str
 ) -> None:
-    """Rails loads its initializers, also one that a file of jobs has required. Each constant had a warning then."""
+    """Rails loads each initializer, even one that was required before, and Ruby warns of constants defined twice."""
     warnings = run_ruby(
         ruby_release,
         """
@@ -510,7 +510,7 @@ def test_the_support_file_may_be_loaded_twice_and_ruby_warns_of_nothing(
 def test_a_block_in_ruby_s_testing_modes_opens_no_batch(
     mode: str, first: str, ruby: RunRuby, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Depending on what was loaded first, jobs went to the real Redis, callbacks ran at once, or the block raised."""
+    """These modes keep jobs out of Redis, so no callback is called, whichever file is loaded first."""
     monkeypatch.setenv("RUBYOPT", first)
 
     waiting = ruby(
@@ -531,7 +531,7 @@ def test_a_block_in_ruby_s_testing_modes_opens_no_batch(
 
 @pytest.mark.usefixtures("ruby_worker")
 def test_ruby_tells_a_class_with_a_callback_method_from_a_job(ruby: RunRuby, redis_client: redis.Redis) -> None:
-    """A job class in place of the former was accepted, and the callback failed for three weeks."""
+    """A class without the method is refused at once, as its callback would be retried for three weeks in vain."""
     message = ruby(
         """
         batch = SidekiqPy::Batch.new
@@ -552,7 +552,7 @@ def test_ruby_tells_a_class_with_a_callback_method_from_a_job(ruby: RunRuby, red
 
 
 def test_a_module_named_testing_is_not_sidekiq_s(ruby: RunRuby) -> None:
-    """`const_defined?` looks among the global constants, too, so a program with one raised NameError at each block."""
+    """`const_defined?` finds global constants, too, so it cannot say whether `Sidekiq::Testing` is loaded."""
     bid = ruby(
         """
         Object.const_set(:Testing, Module.new)
@@ -678,7 +678,7 @@ def test_a_ruby_job_of_no_batch_says_that_its_input_is_bad(redis_client: redis.R
 def test_a_death_handler_that_raises_does_not_bring_a_refused_job_back(
     start_ruby: StartRuby, redis_client: redis.Redis
 ) -> None:
-    """Sidekiq logs such an error. The job was in the retry set, too, and the other handlers had not been called."""
+    """As in Sidekiq: the error is logged, the other handlers are called, and the job stays in the dead set."""
     start_ruby(program=PROGRAM, queues=["ruby", "default"], environment={"FIXTURE_BAD_HANDLER": "1"})
 
     sidekiq.ruby_job("BatchDeed", queue="ruby").perform_async("refuse", "no e-mail")
@@ -703,7 +703,7 @@ def test_a_refused_ruby_job_that_is_not_to_be_kept_is_discarded(
 def test_an_active_job_in_ruby_says_that_its_input_is_bad_whatever_retry_on_covers(
     name: str, start_ruby: StartRuby, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`retry_on StandardError` tried it again, and `discard_on StandardError` ended it as a success."""
+    """`retry_on StandardError` does not run it again, and `discard_on StandardError` does not make it a success."""
     monkeypatch.setenv("FIXTURE_ACTIVE_JOB", "1")
     start_ruby(program=PROGRAM, queues=["default"])
 
@@ -739,7 +739,7 @@ def test_a_ruby_job_says_that_its_input_is_bad(redis_client: redis.Redis) -> Non
 
 @pytest.mark.usefixtures("ruby_worker")
 def test_a_full_redis_loses_no_job_of_a_batch_in_ruby(redis_client: redis.Redis) -> None:
-    """Redis refuses the mark of a job's start then. It also refused the retry, so that Sidekiq dropped the job."""
+    """Redis refuses the mark of a job's start then. It would refuse a retry as well, so the job runs unmarked."""
     batch = sidekiq.Batch().on("success", "BatchDone#on_success")
     with batch.jobs():
         sidekiq.ruby_job("BatchDeed", queue="later").perform_bulk([["ok"]] * 5)

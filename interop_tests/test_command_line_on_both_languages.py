@@ -78,7 +78,7 @@ def test_both_languages_are_quieted_and_stopped(start_ruby: StartRuby, start_pyt
 def test_both_languages_dump_their_threads_to_their_logs(
     start_ruby: StartRuby, start_python: StartPython, command: Run
 ) -> None:
-    """Where the command says."""
+    """Each process writes to its own log, at its next heartbeat."""
     workers = [start_ruby(environment=QUICK_BEAT), start_python()]
     before = [worker.log_path.read_text(errors="replace").count("TID-") for worker in workers]
 
@@ -109,7 +109,7 @@ def test_a_pause_holds_python_and_names_the_ruby_process_that_goes_on(
 def test_jobs_that_were_moved_run_in_both_languages(
     redis_client: redis.Redis, ruby: RunRuby, start_ruby: StartRuby, command: Run
 ) -> None:
-    """And a failure is retried in the queue where the job was fetched."""
+    """Their bytes stay the same, and one that fails is retried in the queue that it was moved to."""
     ruby(
         'FixtureJob.set(queue: "from").perform_async("ledger", key, 1); '
         'FixtureJob.set(queue: "from").perform_async("raise")',

@@ -340,7 +340,7 @@ return [...document.querySelectorAll("#rows tr:first-child > *")].map(
 
 
 def test_a_phone_shows_all_columns_of_a_table(browser: Browser, visit: Callable[[str], str], shop: None) -> None:
-    """Each row becomes a block, and its cells name their columns. Errors of retries were out of sight."""
+    """Each row becomes a block whose cells name their columns; a scrolling table would hide the errors."""
     browser.driver.set_window_size(390, 1200)
     try:
         scrolling = {path: browser.driver.execute_script(_SCROLLING_TABLES) for path in ALL_PAGES if visit(path)}
@@ -385,7 +385,7 @@ def test_no_page_is_wider_than_a_narrow_screen(browser: Browser, visit: Callable
 def test_actions_are_in_sight_on_a_screen_of_1024_pixels(
     browser: Browser, visit: Callable[[str], str], shop: None, path: str
 ) -> None:
-    """The columns before them left only a part of the first button."""
+    """The columns before them leave room for every button."""
     hidden = """
         const end = document.querySelector(".scroll").getBoundingClientRect().right
         const buttons = [...document.querySelectorAll("td.actions button")]
@@ -405,7 +405,7 @@ def test_actions_are_in_sight_on_a_screen_of_1024_pixels(
 def test_labels_of_charts_are_as_large_on_a_narrow_screen(
     browser: Browser, visit: Callable[[str], str], shop: None
 ) -> None:
-    """They were a part of the picture, and shrank with it to four pixels."""
+    """They are text beside the picture, which would shrink them with itself to four pixels."""
     sizes = (
         "return [...document.querySelectorAll('.chart span')].map(one => parseFloat(getComputedStyle(one).fontSize))"
     )

@@ -111,7 +111,7 @@ def test_what_ruby_s_buttons_leave_is_read_as_before(
 
 
 def test_python_steers_ruby_s_jobs(redis_client: redis.Redis, ruby: RunRuby, pool: Pool) -> None:
-    """Each as Ruby sees it afterwards."""
+    """It disables, enables, runs and removes one, and each time Ruby sees the change."""
     ruby('periodic(name: "theirs", cron: "0 9 * * *", class: "FixtureJob", args: ["ok"])', **CRON)
     job = CronJobs().find("theirs")
     assert (job.klass, job.args, job.is_python) == ("FixtureJob", ["ok"], False)
@@ -149,7 +149,7 @@ def test_a_tick_fires_once_whoever_comes_first(
 def test_ruby_leaves_ticks_that_python_has_taken_in_advance(
     redis_client: redis.Redis, ruby: RunRuby, save: Callable[..., None], pool: Pool
 ) -> None:
-    """Of a job whose runs must not overlap, which Ruby's poller could not know."""
+    """Python takes them for a job whose runs must not overlap, a rule that Ruby's poller does not know."""
     save("* * * * *", "ours", args=["tick"], overlap="skip")
     own = f"sidekiq_py:cron:{hash_of(pool, 'ours').key}"
     redis_client.hset(own, "since", "0")
@@ -164,7 +164,7 @@ def test_ruby_leaves_ticks_that_python_has_taken_in_advance(
 def test_neither_language_s_loading_deletes_the_other_s_jobs(
     ruby: RunRuby, save: Callable[..., None], pool: Pool
 ) -> None:
-    """Ruby loads its file, and a Python program that declares nothing any more starts."""
+    """Neither when Ruby loads its file, nor when a Python program starts that no longer declares anything."""
     save("0 9 * * *", "ours", args=["tick"])
     ruby(
         'Sidekiq::Cron::Job.load_from_hash("theirs" => {"cron" => "0 9 * * *", "class" => "FixtureJob"})',
@@ -178,7 +178,7 @@ def test_neither_language_s_loading_deletes_the_other_s_jobs(
 def test_a_job_that_ruby_declares_under_the_name_of_one_in_python_is_ruby_s(
     ruby: RunRuby, redis_client: redis.Redis, pool: Pool
 ) -> None:
-    """Python fired it as its own, even an Active Job, and deleted it when it no longer declared its own."""
+    """Python neither fires it nor deletes it when its program no longer declares a job of that name."""
     extension = program.extensions.find("periodic")
     assert isinstance(extension, PeriodicJobs)
     layout = layout_of(extension.cron_version or "")

@@ -101,7 +101,7 @@ def test_python_promotes_a_ruby_job_without_the_client_middleware_of_ruby(
 def test_client_middleware_of_ruby_that_looks_up_the_class_loses_jobs_of_python(
     redis_client: redis.Redis, ruby: RunRuby, ruby_class: str, arrived: int
 ) -> None:
-    """Ruby's poller has removed the job by then. The class in Ruby, which may be empty, makes a difference."""
+    """Ruby's poller removes the job before the middleware raises. An empty class of that name in Ruby helps."""
     sidekiq.ruby_job("PythonOnly", queue="python").perform_at(time.time() + 60)
     make_due(redis_client, "schedule")
 

@@ -91,7 +91,7 @@ def test_ruby_steps_one_after_the_other(tasks: SimpleNamespace, app: Celery) -> 
 
 
 def test_a_ruby_job_of_its_own_has_a_result(app: Celery, redis_client: redis.Redis, start_ruby: StartRuby) -> None:
-    """Ruby writes it: no Python worker is running. Since 7.0, Sidekiq warns of each SETEX."""
+    """Ruby writes it without a Python worker, and not by SETEX, of which Sidekiq warns since 7.0."""
     worker = start_ruby(program=PROGRAM)
     result = double.s(4).apply_async()
 
@@ -102,7 +102,7 @@ def test_a_ruby_job_of_its_own_has_a_result(app: Celery, redis_client: redis.Red
 
 @pytest.mark.usefixtures("ruby_worker", "tasks")
 def test_a_step_writes_its_result_only_where_results_are(app: Celery, redis_client: redis.Redis) -> None:
-    """Its payload names the key. A program that may only push could have Ruby overwrite `schedule` or a queue."""
+    """Its payload names the key: whoever may push could otherwise have Ruby overwrite `schedule` or a queue."""
     redis_client.zadd("schedule", {"{}": 4e9})
     report = {"class": "celery.step_ended", "queue": app.conf.task_default_queue, "key": "schedule"}
     step = {"class": "StepDouble", "args": [4], "jid": "schedule", "queue": "default", "celery": {"report": report}}
@@ -115,7 +115,7 @@ def test_a_step_writes_its_result_only_where_results_are(app: Celery, redis_clie
 def test_middleware_that_is_loaded_after_the_file_for_steps_does_not_hide_results(
     app: Celery, start_ruby: StartRuby
 ) -> None:
-    """sidekiq-status, for one, returns nil: that was the step's result, and the next step was called with it."""
+    """The result is what `perform` returns, whatever middleware returns: that of sidekiq-status returns nil."""
     start_ruby(program=PROGRAM, environment={"FIXTURE_SILENT": "1"})
 
     assert double.s(4).apply_async().get(timeout=WAIT_SECONDS) == 8
@@ -151,7 +151,7 @@ def test_ruby_steps_in_a_chord(tasks: SimpleNamespace, app: Celery) -> None:
 
 @pytest.mark.usefixtures("ruby_worker")
 def test_bodies_that_begin_in_ruby(tasks: SimpleNamespace, app: Celery) -> None:
-    """Of whatever shape, behind a header in Python or in Ruby; also where somebody listens to what is sent."""
+    """Of any shape, behind a header in Python or in Ruby; also while a signal has a receiver for what is sent."""
     header = [tasks.add.s(1, 1), tasks.add.s(3, 1)]
 
     def hear(**about: Any) -> None:
@@ -195,7 +195,7 @@ def test_callbacks_of_a_ruby_step(tasks: SimpleNamespace, app: Celery) -> None:
 
 @pytest.mark.usefixtures("ruby_worker")
 def test_a_ruby_step_as_a_callback(tasks: SimpleNamespace, app: Celery) -> None:
-    """Called with the result, and goes on with what stands behind it."""
+    """It is called with the result, and then its own callbacks are called."""
     tasks.add.s(1, 1).apply_async(link=double.s(1).set(task_id="in Ruby", link=tasks.add.s(1).set(task_id="behind")))
 
     assert app.AsyncResult("in Ruby").get(timeout=WAIT_SECONDS) == 6
@@ -232,7 +232,7 @@ def test_a_ruby_step_that_fails_for_good_fails_its_chord(
 def test_a_ruby_step_whose_result_is_not_json_fails_its_workflow_at_once(
     tasks: SimpleNamespace, app: Celery, redis_client: redis.Redis, what: str
 ) -> None:
-    """It was retried, for three weeks by default, and did its work each time."""
+    """A retry would do its work again and fail again, for three weeks by default."""
     result = chain(ruby_job("StepReturns").s(what), tasks.add.s(1)).apply_async()
 
     with pytest.raises(Exception, match="what StepReturns returned is not JSON"):
@@ -246,7 +246,7 @@ def test_a_ruby_step_whose_result_is_not_json_fails_its_workflow_at_once(
 def test_an_iterable_job_in_ruby_is_a_step_without_a_result(
     tasks: SimpleNamespace, app: Celery, redis_client: redis.Redis
 ) -> None:
-    """The next step was called with Redis's reply to the deletion of its position, which was 0 or 1."""
+    """Its run returns Redis's reply to the deletion of its position, 0 or 1, which the next step must not get."""
     result = chain(ruby_job("StepIterates").s(3), tasks.same.s()).apply_async()
 
     assert result.get(timeout=WAIT_SECONDS) is None
@@ -256,7 +256,7 @@ def test_an_iterable_job_in_ruby_is_a_step_without_a_result(
 def test_ruby_jobs_with_a_celery_key_of_their_own_are_no_steps(
     app: Celery, start_ruby: StartRuby, redis_client: redis.Redis, redis_url: str
 ) -> None:
-    """Such a job had done its work when the file for steps raised an error, so it was retried, and did it again."""
+    """Other programs may use that key. An error about it, after the job's work, would have the work done again."""
     start_ruby(program=PROGRAM, concurrency=1)
     for value in (True, 5, "a text", ["a list"], {"report": "weekly"}, {"report": {"a": 1}}):
         Client(redis_url).push({"class": "StepReturns", "args": ["NaN"], "celery": value})
@@ -274,7 +274,7 @@ def test_ruby_jobs_with_a_celery_key_of_their_own_are_no_steps(
 def test_a_ruby_step_that_is_discarded_fails_its_workflow(
     tasks: SimpleNamespace, app: Celery, name: str, retry: int
 ) -> None:
-    """Until 8.0.7 Sidekiq calls no death handler for it, and the workflow waited forever."""
+    """Until 8.0.7 Sidekiq calls no death handler for it, so the file for steps reports its end itself."""
     result = chain(ruby_job(name, retry=retry).s(1), tasks.add.s(1)).apply_async()
 
     with pytest.raises(Exception, match="no"):
@@ -283,7 +283,7 @@ def test_a_ruby_step_that_is_discarded_fails_its_workflow(
 
 @pytest.mark.usefixtures("ruby_worker")
 def test_a_ruby_step_may_fail_with_a_message_that_is_not_utf_8(tasks: SimpleNamespace, app: Celery) -> None:
-    """Its end could not be written as JSON, so the workflow waited forever."""
+    """JSON takes no other bytes, so they are replaced: without a report, the workflow would wait forever."""
     result = chain(ruby_job("StepFailsWithBytes", retry=0).s(), tasks.add.s(1)).apply_async()
 
     with pytest.raises(Exception, match=r"caf\?"):
@@ -305,7 +305,7 @@ def batches(redis_url: str, ruby_release: RubyRelease, tmp_path: Path, start_rub
 @pytest.mark.usefixtures("batches")
 @pytest.mark.parametrize("ignores_result", [False, True])
 def test_a_batch_waits_for_what_follows_a_ruby_step(tasks: SimpleNamespace, app: Celery, ignores_result: bool) -> None:
-    """The rest of the workflow was no member: `success` was enqueued when the first step in Ruby had ended."""
+    """The rest of the workflow joins the batch, so `success` comes only after the last step."""
     batch = sidekiq.Batch()
     steps = [tasks.add.s(1, 2), double.s(10), double.s(), tasks.add.s(100)]
     with batch.jobs():
@@ -337,7 +337,7 @@ def test_a_batch_waits_for_the_errbacks_of_a_ruby_step(tasks: SimpleNamespace, a
 def test_a_ruby_step_that_is_killed_in_a_web_process_fails_its_workflow(
     tasks: SimpleNamespace, ruby_release: RubyRelease, redis_client: redis.Redis, redis_url: str
 ) -> None:
-    """The Web UI's button calls the death handlers of its own process, which is no worker: nothing reported the end."""
+    """The Web UI's button calls the death handlers of its own process, so web processes need the file, too."""
     result = chain(ruby_job("StepFails", retry=5).s(), tasks.add.s(1)).apply_async()
     eventually(lambda: redis_client.zcard("retry") == 1, WAIT_SECONDS)
 
@@ -351,7 +351,7 @@ def test_a_ruby_step_that_is_killed_in_a_web_process_fails_its_workflow(
 def test_a_ruby_step_fails_once_if_the_file_for_batches_is_loaded_too(
     app: Celery, start_ruby: StartRuby, redis_client: redis.Redis, tmp_path: Path, loaded: str
 ) -> None:
-    """That file contains this one. The end of the step was reported twice, and errbacks were called twice."""
+    """That file contains the file for steps. If both reported the end, errbacks would be called twice."""
     support = tmp_path / "sidekiq_py.rb"
     support.write_text(loaded + ruby_support.text())
     start_ruby(program=PROGRAM, concurrency=1, environment={"SIDEKIQ_PY_SUPPORT": str(support)})

@@ -137,7 +137,7 @@ def test_a_push_has_the_bytes_that_rails_pushed(found: Recording) -> None:
 
 @pytest.mark.parametrize("found", named(*[found for found in CALLS if "refused" in found.input]))
 def test_an_argument_that_rails_refuses_is_refused(found: Recording) -> None:
-    """A module before 6.1, a range before 7.0: that release of Rails could not read them either."""
+    """A module before 6.1, a range before 7.0: that release of Rails cannot read them either."""
     sidekiq.configure(sidekiq_version=found.sidekiq)
 
     with fake() as enqueued, pytest.raises(SidekiqError):

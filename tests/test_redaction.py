@@ -213,7 +213,7 @@ def test_a_file_that_cannot_be_used_is_an_error_that_names_it(tmp_path, monkeypa
     ],
 )
 def test_a_rule_that_would_hide_nothing_is_refused(rules, said):
-    """The letters of a text matched no key, so that what it named was shown."""
+    """The letters of a text match no key, so what the text names would be shown."""
     with pytest.raises(ConfigError, match=said):
         Redaction(**rules)
 

@@ -307,7 +307,7 @@ def test_discard_on_ends_the_job_quietly(errors):
 @pytest.mark.parametrize("error", [sidekiq.JobFailed("no e-mail"), Stopped("by the user")])
 @pytest.mark.parametrize("rules", [{"retry_on": {Exception: {}}}, {"discard_on": Exception}])
 def test_bad_input_and_a_stop_are_raised_whatever_the_rules_cover(error, rules):
-    """`JobFailed` was tried again or ended as a success, though it says that the job is to die at once."""
+    """A rule for all errors must not try bad input again or end it as a success: `JobFailed` is to die at once."""
 
     @active_job("FlakyJob", **rules)
     def flaky():

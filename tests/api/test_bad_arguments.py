@@ -91,7 +91,7 @@ def test_a_pace_is_a_number_of_jobs(retries, pace):
 
 
 def test_a_number_in_the_place_of_the_progress_is_noticed_before_jobs_move(retries):
-    """It was meant as the pace."""
+    """The caller probably means the pace."""
     with pytest.raises(TypeError, match="progress is 5; give a function"):
         retries.retry_all(5)
 

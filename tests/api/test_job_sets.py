@@ -292,7 +292,7 @@ def test_scanning_finds_text_anywhere_in_the_payload(pool, failed):
 
 
 def test_scanning_a_large_set_of_small_jobs_takes_a_few_round_trips(pool, redis_client, failed):
-    """With Ruby's hundred entries for each, ten thousand took a hundred of them."""
+    """With Ruby's hundred entries for each, ten thousand would take a hundred of them."""
     failed(*(f"{number:024x}" for number in range(10_000)))
     redis_client.config_resetstat()
 

@@ -76,7 +76,7 @@ def test_jobs_of_the_same_bytes_are_each_shown(pool, redis_client, pages_of):
 
 
 def test_a_job_like_one_that_was_deleted_behind_the_reader_is_another_job(pool, redis_client, pages_of):
-    """The jobs in front of it were left out; and if it ended a page, the reader read that page for ever."""
+    """A reader that took it for the deleted one would leave out jobs, or read the same page for ever."""
     pages_of(3)
     redis_client.rpush("queue:default", *"abcuvwxcyz")
     jobs = iter(Queue(pool=pool))
@@ -410,7 +410,7 @@ def test_one_large_job_among_small_ones_takes_a_script_of_its_own(pool, redis_cl
 
 
 def test_a_queue_of_large_jobs_is_read_a_few_at_a_time(pool, redis_client, payload):
-    """Its first page was a gigabyte."""
+    """A page of them with the usual number of jobs would be a gigabyte."""
     redis_client.lpush("queue:default", *[payload(str(n), args=["x" * 500_000]) for n in range(40)])
 
     with inner_commands(redis_client) as commands:

@@ -74,7 +74,7 @@ def test_what_is_hidden_stays_hidden(run, redis_client):
 
 
 def test_an_empty_id_is_refused(run, redis_client):
-    """As from a variable that is not set. It was found in nothing, after all queues were read."""
+    """As from a variable that is not set. It would be found in nothing, after all queues are read."""
     result = run("find", "")
 
     assert (result.exit_code, result.stdout) == (2, "")

@@ -218,7 +218,7 @@ def test_a_wrong_declaration_shows_the_line_of_the_program_alone(application: Pa
 
 
 def test_a_program_beside_this_library_whose_name_begins_like_it_has_its_line_shown(tmp_path: Path) -> None:
-    """Both are in one folder if they are installed. The line of such a program was taken for one of the library."""
+    """Both are in one folder if they are installed, so the beginning of the path does not tell them apart."""
     (tmp_path / "sidekiq_py").symlink_to(ROOT / "sidekiq_py")
     (tmp_path / "sidekiq_py_shop").mkdir()
     (tmp_path / "sidekiq_py_shop" / "jobs.py").write_text(

@@ -59,7 +59,7 @@ def test_a_latency_is_shown_as_in_top(run, push):
 
 @pytest.mark.parametrize("group", ["queues", "processes", "retries", "scheduled", "dead", "cron", "batches"])
 def test_options_may_also_stand_before_the_command(run, redis_url, group):
-    """`retries --json list` was refused: "Got unexpected extra argument (list)"."""
+    """As in `retries --json list`."""
     assert json.loads(run(group, "--json", "list").output) == []
     assert json.loads(run(group, "-u", redis_url, "--json", "list").output) == []
 

@@ -89,7 +89,7 @@ def test_a_silent_owner_in_no_registry_is_recovered_by_its_lease(lost: str, redi
 def test_the_leases_of_all_owners_are_read_together(
     run: Callable[..., Result], redis_client: redis.Redis, round_trips: Callable[..., Any]
 ) -> None:
-    """One by one, those of a thousand owners took over three minutes on a link with 100 ms."""
+    """One by one, those of a thousand owners would take over three minutes on a link with 100 ms."""
     counts = []
     for owners in (2, 20):
         for number in range(owners):

@@ -263,7 +263,7 @@ def test_the_programs_own_logging_is_kept(start_worker: StartWorker, client: Cli
 def test_a_stop_waits_for_jobs_although_the_programs_log_handler_raises(
     start_worker: StartWorker, client: Client, redis_client: redis.Redis, tmp_path: Path, arguments: list[str]
 ) -> None:
-    """As one whose log server is gone may. The stop ended at its first line, with code 1, and cut off its jobs."""
+    """As one whose log server is gone may. If the stop ended at its first line, it would cut off the jobs."""
     (tmp_path / "unloggable_jobs.py").write_text(
         "import logging, time\n"
         "import sidekiq_py as sidekiq\n"

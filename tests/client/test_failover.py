@@ -128,7 +128,7 @@ def test_a_scheduled_job_stays_scheduled_when_it_is_sent_again(redis_server: Red
 
 
 def test_a_primary_without_replicas_is_waited_for(redis_server: RedisServer, pushed: Pushed) -> None:
-    """Its URL is right. The advice to give that of the primary was not."""
+    """Its URL is right, so the advice is to push again, and not to give the URL of another server."""
 
     def refuse(exchange: Exchange) -> None:
         exchange.answer(b"-NOREPLICAS Not enough good replicas to write.\r\n")

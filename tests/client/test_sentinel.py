@@ -56,7 +56,7 @@ def test_options_in_the_url_are_for_the_connections_to_the_primary(
 def test_a_misspelled_option_is_refused(
     new_redis_server: Callable[..., RedisServer], tmp_path: Path, option: str, advice: str
 ) -> None:
-    """It was ignored, and with it what it was meant to change."""
+    """If it were ignored, so would be what it is meant to change."""
     with Sentinel(new_redis_server(), tmp_path) as sentinel:
         sidekiq.configure(redis_url=f"{sentinel.url}?{option}", sidekiq_version="6")
         job = sidekiq.ruby_job("A")

@@ -291,8 +291,8 @@ def test_a_session_without_a_transaction_has_nothing_to_wait_for(session: Any, p
 
 def test_a_block_that_does_not_reach_the_endpoint_says_what_to_write(session: Any) -> None:
     """
-    FastAPI begins and ends a plain dependency in threads with copies of the context, so the endpoint did not see the
-    session: its pushes did not wait, and were there after a rollback.
+    FastAPI begins and ends a plain dependency in threads with copies of the context, so the endpoint does not see the
+    session: its pushes would not wait, and would be there after a rollback.
     """
     from sidekiq_py.contrib import sqlalchemy as adapter
 

@@ -49,7 +49,7 @@ def test_an_app_adds_options_to_commands(app: Celery, commands: dict[str, click.
 def test_an_option_that_a_command_does_not_know_leaves_it_working(
     app: Celery, commands: dict[str, click.Command], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It has no use for the option; previously each run of it was a `TypeError`, with the option or without."""
+    """The command is run without the option, for which it has no use."""
     app.user_options["report"].add(CeleryOption(("--region",), default="here"))
 
     with logging_kept():
@@ -108,7 +108,7 @@ def test_a_program_adds_a_command(commands: dict[str, click.Command]) -> None:
 
 
 def test_a_command_of_a_program_need_not_take_preload_options(app: Celery, commands: dict[str, click.Command]) -> None:
-    """They are told of; previously each run of such a command was a `TypeError`. A command that takes one gets it."""
+    """Listeners are told of them, and a command that takes one gets it."""
     calls: list[Any] = []
 
     def listen(options: Any, **_: Any) -> None:

@@ -200,7 +200,7 @@ def test_rates_on_the_board_suit_any_scrape_interval() -> None:
 
 
 def test_the_alert_on_a_full_dead_set_fires_when_it_is_full(redis_url: str, redis_client: redis.Redis) -> None:
-    """The set is trimmed to one job fewer than `dead_max_jobs`, as in Ruby. The alert waited for 10,000 in vain."""
+    """The set is trimmed to one job fewer than `dead_max_jobs`, as in Ruby, so it never has 10,000."""
     [alerts] = documents(DEPLOY / "prometheus" / "alerts.yaml")
     asked = {rule["alert"]: rule["expr"] for group in alerts["groups"] for rule in group["rules"]}
     now = time.time()

@@ -133,7 +133,7 @@ def test_thousands_of_processes_are_all_known(look: Look, redis_client: redis.Re
 def test_jobs_of_many_queues_are_read_together(
     look: Look, redis_client: redis.Redis, round_trips: Callable[..., Any]
 ) -> None:
-    """With a round trip for each queue, thousands of queues took minutes on a link with 100 ms."""
+    """With a round trip for each queue, thousands of queues would take minutes on a link with 100 ms."""
     counts = []
     for queues in (100, 400):
         for number in range(queues):
@@ -149,7 +149,7 @@ def test_jobs_of_many_queues_are_read_together(
 def test_large_jobs_after_many_small_ones_are_not_read_all_at_once(
     redis_url: str, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The limit on bytes is noticed only after a reply. One with 2,000 jobs of 100 kB had 200 MB."""
+    """The limit on bytes is noticed only after a reply, and one with 2,000 jobs of 100 kB would have 200 MB."""
     for number in range(100):
         job = json.dumps(payload(queue=f"q{number:02}", args=["x" * (10_000 if number > 70 else 0)]))
         redis_client.sadd("queues", f"q{number:02}")

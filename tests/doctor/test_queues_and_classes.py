@@ -276,7 +276,7 @@ def test_a_class_that_only_some_python_processes_declare(look: Look, redis_clien
 
 @pytest.mark.parametrize("name", ["", "a b", "a\x1bb"])
 def test_a_queue_that_no_worker_can_be_told_to_serve(look: Look, redis_client: redis.Redis, name: str) -> None:
-    """The advice was a flag that `worker` refuses."""
+    """The advice must not be a flag that `worker` refuses."""
     python_process(redis_client)
     push(redis_client, "Sum", name)
 

@@ -46,7 +46,7 @@ def test_a_foreign_key_named_paused_holds_up_no_job(pool: Pool, redis_client: re
 
 
 def test_an_outage_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By each processor, as by Ruby's; a worker of ten threads called its error handlers ten times a second."""
+    """By each processor, as by Ruby's. Otherwise ten threads would call error handlers ten times a second."""
     monkeypatch.setattr(basic, "_RETRY_SECONDS", 0.001)
     errors: list[BaseException] = []
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -217,7 +217,7 @@ def test_products_are_told_apart(facts: dict[str, str], shown: str, version: tup
 
 
 def test_an_empty_policy_is_no_policy() -> None:
-    """Redis Enterprise reports one. Sidekiq doesn't warn of it since 7.0.3; here it was a policy that loses jobs."""
+    """Redis Enterprise reports one. It is none that loses jobs, and Sidekiq does not warn of it since 7.0.3."""
     server = server_info.describe({**_REDIS_7, "maxmemory_policy": ""})
 
     assert server.maxmemory_policy is None

@@ -195,7 +195,7 @@ class Outages:
 
 
 def test_outages_that_follow_each_other_at_once_are_reported_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
-    """As while Redis has as many clients as it may have: there were four lines a second."""
+    """As while Redis has as many clients as it may have: each would otherwise write two lines."""
     caplog.set_level(logging.INFO, "sidekiq")
     outages = Outages()
     reports = []

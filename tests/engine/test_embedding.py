@@ -115,7 +115,7 @@ def test_it_works_in_a_directory_that_was_deleted(
 def test_it_works_where_host_and_directory_have_names_that_are_not_utf_8(
     redis_client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Such a worker never beat, recovered nothing and left scheduled jobs and retries where they were."""
+    """Otherwise it would never beat, recover nothing, and leave scheduled jobs and retries where they are."""
     odd = os.fsdecode(b"caf\xe9")
     (tmp_path / odd).mkdir()
     monkeypatch.chdir(tmp_path / odd)

@@ -370,7 +370,7 @@ class TestAdmit:
         assert f"the extension 'tally' failed in admit: {type(error).__name__}: no" in str(worker.reported[0][0])
 
     def test_a_hook_that_returns_true_makes_the_job_wait(self, redis_client, redis_url, tally: Tally, worker: Worker):
-        """True may mean either; the job used up an attempt, and the error was about an attribute of it."""
+        """True may mean either. Waiting uses up no attempt, and the error says what the hook returned."""
         tally.admits = lambda job: True  # type: ignore[assignment, return-value]
         Client(redis_url, sidekiq_version="7.3.2").push({"class": "run", "args": [1]})
         worker.start()
@@ -381,7 +381,7 @@ class TestAdmit:
     def test_a_command_that_is_not_in_a_list_is_the_extension_s_mistake(
         self, redis_client, redis_url, tally: Tally, worker: Worker
     ):
-        """It was taken apart into words, and the report did not say who wrote them."""
+        """It would be taken apart into words; the report says which extension it comes from."""
         tally.at_end = lambda end: ("HINCRBY", "tally", end.kind, 1)  # type: ignore[return-value]
         Client(redis_url, sidekiq_version="7.3.2").push({"class": "run", "args": [1]})
         worker.start()
@@ -446,7 +446,7 @@ class TestRegistration:
     def test_an_extension_that_redis_refuses_for_a_while_starts_later(
         self, redis_client, monkeypatch: pytest.MonkeyPatch, tally: Tally, worker: Worker
     ):
-        """A worker that started during a failover never wrote its periodic jobs."""
+        """Otherwise a worker that starts during a failover would never write its periodic jobs."""
         monkeypatch.setattr(tally, "start", lambda pool, config: pool.command("HINCRBY", "tally", "starts", 1))
         redis_client.config_set("min-replicas-to-write", 1)
         try:
@@ -517,7 +517,7 @@ class TestRegistration:
     def test_a_worker_that_cannot_start_leaves_no_event_loop_open(
         self, monkeypatch: pytest.MonkeyPatch, tally: Tally, worker: Worker, recwarn: pytest.WarningsRecorder
     ):
-        """A program that tries again until Redis is back had three more open files after each try."""
+        """A program that tries again until Redis is back would otherwise have three more open files after each try."""
         monkeypatch.setattr(Tally, "start", lambda *args: 1 / 0)
 
         with contextlib.suppress(ZeroDivisionError):
@@ -528,7 +528,7 @@ class TestRegistration:
         assert [str(warning.message) for warning in recwarn if "event loop" in str(warning.message)] == []
 
     def test_maintenance_is_returned_in_a_list(self, monkeypatch: pytest.MonkeyPatch, tally: Tally):
-        """One alone is a tuple, too: its name was taken for the first of three. The error names the extension."""
+        """One alone is a tuple, too: its name would be taken for the first of three. The error names the extension."""
         monkeypatch.setattr(Tally, "maintain", lambda self: Maintenance("rounds", 60, lambda pool: None))
 
         with pytest.raises(TypeError, match="'rounds' alone, not in a list") as caught:

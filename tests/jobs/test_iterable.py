@@ -276,7 +276,7 @@ def test_a_redis_that_refuses_writes_for_a_while_has_no_item_done_twice(
 
 
 def test_a_job_that_leaves_off_while_redis_refuses_writes_goes_on_from_its_last_save(redis_client: redis.Redis) -> None:
-    """It failed, and where it has no retries (`retry=False`), its other items were never processed."""
+    """If it failed, a job without retries (`retry=False`) would never process its other items."""
     with pytest.raises(Interrupted):
         walk(5, stopping_after=2)
     redis_client.config_set("min-replicas-to-write", 1)
@@ -295,7 +295,7 @@ def test_a_job_that_leaves_off_while_redis_refuses_writes_goes_on_from_its_last_
 def test_a_position_that_another_program_overwrites_skips_no_item(
     monkeypatch: pytest.MonkeyPatch, redis_client: redis.Redis
 ) -> None:
-    """The job took the refusal for a cancellation, and ended as if it had processed all items."""
+    """The refusal must not be taken for a cancellation, which would end the job as if it had processed all items."""
     monkeypatch.setattr(iterable, "FLUSH_SECONDS", 0)
     monkeypatch.setitem(
         DEEDS, "overwrite", lambda job: redis_client.delete("it-j") and redis_client.set("it-j", "text")

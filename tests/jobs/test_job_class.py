@@ -44,7 +44,7 @@ def test_a_class_is_pushed_as_in_ruby(configured: str, pushed: Pushed) -> None:
 
 
 def test_help_shows_a_class_with_the_parameters_of_its_job() -> None:
-    """It reads the attributes of the base class, too, which has no job: that ended in an error."""
+    """It reads the attributes of the base class, too, which has no job."""
     shown = pydoc.plain(pydoc.render_doc(HardWorker))
 
     assert "perform_async(name: str, count: int) -> str | None" in shown
@@ -137,7 +137,7 @@ def test_an_iterable_class_that_is_no_job_misses_its_own_method() -> None:
 
 
 def test_an_iterable_class_with_items_but_no_source_of_them_hears_what_it_misses() -> None:
-    """The error named `each_iteration`, which the class defines."""
+    """The error must not name `each_iteration`, which the class defines."""
 
     class Import(sidekiq.IterableJob):
         def each_iteration(self, item: int) -> None: ...

@@ -175,8 +175,8 @@ def test_a_hard_limit_that_comes_due_while_all_stop_keeps_nobody_at_work(
     fleet: Fleet, report: Callable[[object], None]
 ) -> None:
     """
-    Whoever was started to settle the job goes, too, and the parent ends. It began the next job first, and if that one
-    ran past its limit, another one was started: with a queue of such jobs, a stop lasted for as long as chance had it.
+    Whoever was started to settle the job goes, too, and the parent ends. If the next job were begun first, and ran past
+    its limit as well, another process would be started: with a queue of such jobs, the stop might never end.
     """
     fleet.keep_retries()
     # Long enough for all three to begin on a busy machine before the first one is over it.

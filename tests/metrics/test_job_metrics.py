@@ -119,7 +119,7 @@ def test_each_wait_falls_into_the_bucket_of_its_bound(metrics: JobMetrics, stamp
 
 @pytest.mark.parametrize("stamp", [float("-inf"), -1e308, -5.0, -(10**400), float("inf"), 10**400, "1", None, True])
 def test_a_stamp_that_is_no_moment_spoils_no_sum(metrics: JobMetrics, stamp: object) -> None:
-    """Any program may write one; as text an infinite sum was none, and the sidecar of --processes could not add it."""
+    """Any program may write one. In the text for the sidecar of --processes, an infinite sum would be no number."""
     count_success = ExecutionMetrics().success_counter()
     for enqueued_at in (stamp, time.time() - 2.1, stamp):
         count_success({"class": "Mail", "enqueued_at": enqueued_at}, "default", 0.1, monotonic() - 0.1)
@@ -131,7 +131,7 @@ def test_a_stamp_that_is_no_moment_spoils_no_sum(metrics: JobMetrics, stamp: obj
 
 
 def test_latencies_that_were_read_are_kept_no_longer(metrics: JobMetrics) -> None:
-    """Rows stay for good: with a thousand floats each, those of a hundred classes in ten threads took 34 MB."""
+    """Rows stay for good: with a thousand floats each, those of a hundred classes in ten threads would take 34 MB."""
     counting = ExecutionMetrics()
     count_success = counting.success_counter()
     for number in range(600):

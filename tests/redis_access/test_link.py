@@ -225,8 +225,8 @@ def test_a_connection_loads_no_tables_for_internationalized_names(redis_url: str
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 def test_an_exception_while_a_connection_is_made_leaves_it_usable(redis_url: str) -> None:
     """
-    Of a time limit or a signal handler, anywhere in it. Kill tests found programs in which each further push of that
-    thread raised `AttributeError: 'bytes' object has no attribute 'encode'`.
+    Of a time limit or a signal handler, anywhere in it. Otherwise each further push of that thread might raise
+    `AttributeError: 'bytes' object has no attribute 'encode'`.
     """
     pool = Pool(RedisSettings(redis_url))
     link = pool.new_link()

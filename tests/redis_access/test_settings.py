@@ -91,7 +91,7 @@ def test_what_settings_print_has_no_password():
 
 @pytest.mark.parametrize("url", ["user:hush@h:6379/0", ":hush@h", "hush@h", "redis:/:hush@h", "redis//user:hush@h"])
 def test_the_error_for_a_misspelled_url_does_not_show_its_password(url):
-    """The scheme is missing or damaged. What stood before the first slashes was taken for the scheme, and shown."""
+    """The scheme is missing or damaged, so what stands before the first slashes is not just a scheme."""
     with pytest.raises(ConfigError) as caught:
         RedisSettings(url)
 

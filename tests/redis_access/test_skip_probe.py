@@ -26,7 +26,7 @@ def ask(link: Link) -> bool:
 def test_a_refusal_is_not_waited_for(
     redis_client: redis.Redis, redis_url: str, right: str, is_skipped: bool | None
 ) -> None:
-    """Whether CLIENT or PING was refused. The reply to the move was read instead, under a lock, for seconds."""
+    """Whether CLIENT or PING is refused. Otherwise the reply to the move would be waited for, for seconds."""
     redis_client.execute_command("ACL", "SETUSER", "clerk", "on", ">pw", "~*", "+@all", right)
     pool = Pool(RedisSettings(redis_url.replace("://", "://clerk:pw@")))
     link = pool.new_link(timeout_seconds=3.0)
@@ -46,7 +46,7 @@ def test_a_refusal_is_not_waited_for(
 def test_a_server_that_does_not_know_the_command_skips_no_replies(
     new_redis_server: Callable[..., RedisServer],
 ) -> None:
-    """As some proxies and managed servers. A worker there paused after each job, because it took this for an outage."""
+    """As some proxies and managed servers. A worker that took this for an outage would pause after each job."""
     pool = Pool(RedisSettings(new_redis_server(config={"rename-command": 'CLIENT ""'}).url))
     link = pool.new_link(timeout_seconds=3.0)
 

@@ -276,7 +276,7 @@ def test_a_queue_is_cleared_after_a_count(operator, redis_client, payload):
 
 
 def test_a_single_job_that_was_cleared_is_one_job(operator, redis_client, payload):
-    """The notice said "1 jobs were deleted"."""
+    """The notice says "1 job was deleted"."""
     fill(redis_client, payload, 1, "low")
 
     assert "1 job was deleted from low." in operator.post("/queue/clear", {"name": "low"}).shown
@@ -324,7 +324,7 @@ def test_no_job_goes_to_a_queue_that_no_worker_can_be_told_to_serve(operator, re
 
 
 def test_spaces_around_the_name_of_a_queue_are_a_slip_unless_a_queue_has_them(operator, redis_client, payload, failed):
-    """A copy of a job of Ruby's queue " low" did not stay there."""
+    """A copy of a job of Ruby's queue " low" stays in that queue."""
     failed(queue=" low")
     fill(redis_client, payload, 3)
     first, second, _ = keys_on(operator.get("/queue?name=default"))
@@ -654,7 +654,7 @@ def test_what_cannot_be_noted_is_not_done(operator, redis_client, failed):
 
 
 def test_chosen_jobs_that_have_left_their_queue_are_looked_for_together(visitor, redis_client, payload):
-    """Workers were faster than a click. For each such job, all around its place were redacted again: a second."""
+    """Workers are faster than a click. For each such job alone, all around its place would be redacted again."""
 
     class Counting(Redaction):
         count = 0

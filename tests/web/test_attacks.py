@@ -419,7 +419,7 @@ def test_names_of_megabytes_make_no_page_of_megabytes(operator, redis_client, pa
     [(b"", "(no name)", True), (b"caf\xe9", "caf\\xe9", False), ("\u202egnp".encode(), "\\u202egnp", True)],
 )
 def test_a_queue_that_no_form_can_name_has_no_buttons(operator, redis_client, payload, name, shown, is_linked):
-    """They did nothing, or led to another queue: `caf?`."""
+    """They would do nothing, or lead to another queue: `caf?`."""
     redis_client.sadd("queues", name)
     redis_client.lpush(b"queue:" + name, payload())
 
@@ -466,7 +466,7 @@ def test_a_count_of_any_length_breaks_no_page(operator, redis_client, count):
 
 @pytest.mark.parametrize("path", ["/dead?class=B", "/queue?name=low&class=B", "/dead/all?error=x", "/job?jid=nowhere"])
 def test_a_search_holds_few_jobs_in_memory_at_a_time(operator, redis_client, payload, path):
-    """A thousand payloads of a megabyte took 1.6 GB, where the dashboard's container may have 256 MB."""
+    """A thousand payloads of a megabyte would take 1.6 GB, where the dashboard's container may have 256 MB."""
     for number in range(500):
         job = payload(f"{number:024}", args=["x" * 100_000], error_class="E")
         redis_client.zadd("dead", {job: number})

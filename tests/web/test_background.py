@@ -31,7 +31,7 @@ def test_a_value_is_read_again_only_once_it_is_old_or_forgotten(numbers: Iterato
 
 
 def test_a_value_that_no_thread_could_read_is_read_at_the_next_look(numbers: Iterator[int]) -> None:
-    """For a moment the system allowed no more threads; the page showed nothing for the rest of the process's life."""
+    """Otherwise the page would show nothing for ever, although threads were lacking only for a moment."""
     value = BackgroundValue("sidekiq.web/test", lambda before: next(numbers), 3600.0)
     with pytest.raises(RuntimeError, match="can't start new thread"):
         without_more_threads(value.look)

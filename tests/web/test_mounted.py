@@ -267,13 +267,13 @@ def test_a_page_is_sent_again_when_it_has_changed(web, redis_client):
 
 
 def test_a_proxy_is_asked_to_pass_the_changes_of_a_live_page_on_at_once(web):
-    """By default, nginx keeps a response back until it fills a buffer. Live pages stood still behind it."""
+    """By default, nginx keeps a response back until it fills a buffer, and live pages would stand still behind it."""
     with web() as server, urllib.request.urlopen(server.url("/queues?live=stream"), timeout=30) as stream:
         assert stream.headers["x-accel-buffering"] == "no"
 
 
 def test_the_command_stops_at_once_while_a_page_is_open(web):
-    """The stream of a live page ends by itself. It was cut off after two seconds, with an error in the log."""
+    """The stream of a live page ends by itself, so it need not be cut off, with an error in the log."""
     with web() as server, urllib.request.urlopen(server.url("/queues?live=stream"), timeout=30) as stream:
         assert stream.readline() == b"event: page\n"
 

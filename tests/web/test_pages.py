@@ -198,7 +198,7 @@ def test_a_process_that_has_stopped_beating_is_silent_and_comes_first(viewer, re
 
 
 def test_processes_are_in_the_order_of_their_numbers(viewer, redis_client):
-    """As on Ruby's Busy page; with ten hosts or more, `web-10` was before `web-2`."""
+    """As on Ruby's Busy page; as texts, `web-10` would be before `web-2`."""
     for host in ("web-10", "web-2", "192.168.0.10", "192.168.0.9"):
         enter_process(redis_client, f"{host}:1:aaa")
 
@@ -248,7 +248,7 @@ def test_a_time_is_told_in_whole_seconds_and_in_at_most_two_neighbouring_units(s
 
 
 def test_a_running_job_without_an_id_has_no_link(viewer, redis_client, payload):
-    """It led to "Not found": only an id finds a job that runs. Another program may have pushed it without one."""
+    """It would lead to "Not found": only an id finds a job that runs. Other programs may push one without it."""
     enter_process(redis_client, "rb:1:aaa", running=[payload("j1"), payload(None, args=["bob"])])
 
     page = viewer.get("/busy")
@@ -876,7 +876,7 @@ def test_a_page_asks_nothing_about_queues_that_it_does_not_show(
 
 @pytest.mark.parametrize("path", ["/retries?class=Nope", "/queue?name=default&class=Nope"])
 def test_a_search_looks_at_ten_thousand_jobs_in_a_dozen_round_trips(viewer, redis_client, payload, path, round_trips):
-    """With a hundred jobs in each, one search took 21 s on a link with 200 ms."""
+    """With a hundred jobs in each, one search would take 21 s on a link with 200 ms."""
     jobs = [payload(str(number)) for number in range(10_000)]
     redis_client.zadd("retry", {job: number for number, job in enumerate(jobs)})
     redis_client.sadd("queues", "default")

@@ -116,7 +116,7 @@ def test_a_sentinel_without_a_master_is_refused(make_app):
 
 
 def test_kombus_connection_refuses_sentinels_in_the_form_of_redis_url(app, monkeypatch):
-    """Jobs find them, but remote control and events do not: kombu could not read the port."""
+    """Jobs find them, but remote control and events do not: kombu cannot read the port."""
     monkeypatch.setenv("REDIS_URL", "redis+sentinel://one:26379,two:26379/mymaster/0")
 
     with pytest.raises(ImproperlyConfigured, match="'master_name': 'mymaster'"):
@@ -207,7 +207,7 @@ def test_kombu_connects_where_jobs_are(make_app, redis_url):
 
 
 def test_kombu_connects_although_the_url_has_options_of_redis_py(make_app, redis_url):
-    """The engine takes them. kombu raised TypeError for each, so remote control and events failed while tasks ran."""
+    """The engine takes them, but kombu raises TypeError for each, and remote control and events need kombu."""
     app = make_app(broker=f"{redis_url}?socket_timeout=5&health_check_interval=30&protocol=3")
 
     with app.connection() as connection:

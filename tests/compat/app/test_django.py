@@ -149,7 +149,7 @@ print(len(sent))
 
 
 def test_a_batch_waits_for_what_is_sent_after_the_commit(run):
-    """It reported its success before the commit, and the tasks were no members."""
+    """The tasks are members although they are sent later, so the batch does not succeed before the commit."""
     code = """
 app.loader.import_default_modules()
 from django.db import transaction
@@ -170,7 +170,7 @@ with fake():
 
 
 def test_what_is_sent_after_the_commit_goes_to_the_redis_of_the_call(run, redis_url):
-    """As `delay` and workflows do. A push in a batch of that Redis failed after the commit, and left the batch open."""
+    """As `delay` and workflows do. On another Redis, the push would fail after the commit and leave a batch open."""
     code = f"""
 app.loader.import_default_modules()
 from django.db import transaction

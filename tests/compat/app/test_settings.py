@@ -187,7 +187,7 @@ def test_an_unknown_name_is_no_attribute(app):
 
 
 def test_a_key_that_the_settings_module_lacks_is_told(app):
-    """Else it looked as if the setting that was asked for were missing."""
+    """Otherwise it would look as if the setting that was asked for were missing."""
 
     @app.on_configure.connect
     def nothing(**_):
@@ -412,7 +412,7 @@ def test_a_name_beside_the_setting_that_it_resembles_is_the_programs_own(make_ap
 
 
 def test_looking_for_misspelled_settings_reads_no_values(make_app):
-    """An object with settings may have properties that cannot be read. In a worker's log, that was a traceback."""
+    """An object with settings may have properties that cannot be read: the worker's log would show a traceback."""
 
     class Conf:
         task_soft_time_limt = 5

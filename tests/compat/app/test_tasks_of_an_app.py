@@ -315,7 +315,7 @@ def test_an_app_is_closed_behind_a_with(make_app):
 
 @pytest.mark.parametrize("broker", ["redis://:geheim@h/0", ["redis://:geheim@h/0", "redis://:geheim@i/0"]])
 def test_a_report_names_versions_and_settings(make_app, broker):
-    """Without secrets. kombu accepts a list of servers; previously, such an app had no report."""
+    """Without secrets, also where the broker is a list of servers, which kombu accepts."""
     text = make_app(broker=broker).bugreport()
 
     assert "sidekiq-py:" in text

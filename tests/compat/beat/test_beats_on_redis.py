@@ -369,7 +369,7 @@ def test_beat_waits_for_a_redis_that_is_away(new_redis_server: Any, clock: Clock
 def test_beat_waits_while_redis_refuses_writes(
     new_redis_server: Any, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What is due can be read but not sent: one line every five seconds. It was tried again at once, without end."""
+    """What is due can be read but not sent. It is tried again every five seconds, with one line in the log."""
     server = new_redis_server()
     app = Celery("proj", broker=server.url, set_as_current=False, fixups=[])
     app.now = clock.now  # type: ignore[method-assign]

@@ -226,7 +226,7 @@ def test_starting_beat_sends_its_signal(app: Celery) -> None:
 def test_a_beat_with_an_entry_that_cannot_be_read_names_it(
     app: Celery, caplog: pytest.LogCaptureFixture, entry: Any, message: str
 ) -> None:
-    """In a line; a traceback said `'str' object has no attribute 'app'`, and not in which of many entries."""
+    """In a line; the traceback alone would not say which of many entries it is."""
     app.conf.beat_schedule = {"good": TICK, "bad": entry}
 
     with pytest.raises(SystemExit):
@@ -257,7 +257,7 @@ def test_who_stops_a_beat_that_could_not_start_does_not_wait_for_it(app: Celery)
 
 
 def test_a_beat_within_a_worker_that_fails_says_so_in_the_log(app: Celery, caplog: pytest.LogCaptureFixture) -> None:
-    """Its traceback went to stderr, and from there into the log in many pieces."""
+    """Otherwise its traceback goes to stderr, and from there into the log in many pieces."""
 
     class Broken(Scheduler):
         def setup_schedule(self) -> None:

@@ -120,7 +120,7 @@ def test_a_result_of_megabytes_makes_no_page_of_megabytes(operator: Visitor, red
 def test_a_result_that_is_hard_to_show_does_not_hide_the_others(
     visitor: Callable[..., Visitor], redis_client: redis.Redis, text: bytes, redaction: Redaction | None
 ) -> None:
-    """One of them, such as a time, made the list of all tasks fail."""
+    """One of them, such as a time, must not make the list of all tasks fail."""
     redis_client.set("celery-task-meta-hard", text)
     redis_client.set("celery-task-meta-easy", json.dumps({"status": "SUCCESS", "result": "as usual"}))
     viewer = visitor("viewer", redaction=redaction)

@@ -163,7 +163,7 @@ def test_who_listens_to_heartbeats_is_given_the_workers_dispatcher(start: StartW
 def test_events_of_the_workers_dispatcher_are_sent_after_an_outage(
     start: StartWorker, monitor: EventMonitor, redis_client: redis.Redis
 ) -> None:
-    """As in Celery. They stayed in the worker for ever."""
+    """As in Celery. Otherwise they would stay in the worker for ever."""
     start("-P", "solo", "-n", "w1@here")
     monitor.wait_for("heart-heard")
     redis_client.config_resetstat()

@@ -103,7 +103,7 @@ def test_a_task_runs_at_its_appointment(app: Celery, worker: TaskWorker) -> None
 def test_a_full_redis_keeps_the_limits(
     app: Celery, worker: TaskWorker, redis_client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Tasks ran at any rate then, because the times of their starts could not be stored."""
+    """If the times of starts could not be stored, tasks would run at any rate."""
     started: list[float] = []
     limited = declare(app, started, rate_limit="2/h")
     for number in range(3):

@@ -233,7 +233,7 @@ def test_a_set_sums_up_its_results(app: Celery) -> None:
 def test_a_question_about_a_large_group_reads_many_results_at_once(
     app: Celery, redis_client: redis.Redis, question: str, answer: int
 ) -> None:
-    """It took a round trip for each of the results."""
+    """One by one, it would take a round trip for each of the results."""
     ids = [f"task-{number}" for number in range(300)]
     for done in ids[:150]:
         app.backend.mark_as_done(done, 1)
@@ -247,7 +247,7 @@ def test_a_question_about_a_large_group_reads_many_results_at_once(
 
 
 def test_join_reads_many_results_at_once(app: Celery, redis_client: redis.Redis) -> None:
-    """`get` does so, too; `join` took a round trip for each."""
+    """As `get` does, which saves a round trip for each."""
     ids = [f"task-{number}" for number in range(300)]
     for number, each in enumerate(ids):
         app.backend.mark_as_done(each, number)

@@ -37,7 +37,7 @@ HOLLOW = [["group", [["a chord", None], None]], TASKS]
 
 @pytest.mark.parametrize("children", [TASKS, [GROUP], [HOLLOW]], ids=["tasks", "group", "group with a parent"])
 def test_what_is_made_in_part_is_what_a_whole_reading_gives(children: list[Any]) -> None:
-    """A reading of all took 5 ms of a page of 6."""
+    """Reading all of them would take 5 ms of the 6 ms that a page takes."""
     text = stored(children, kwargs={"children": [1]}, args=['], "date_done": '])
 
     apart = loads_apart(text)

@@ -110,7 +110,7 @@ def test_who_may_not_subscribe_polls(
 def test_a_server_that_does_not_know_subscribe_is_polled(
     make_app: Callable[..., Celery], new_redis_server: Callable[..., RedisServer]
 ) -> None:
-    """As some proxies. Waiting used to end with the timeout, and nothing was logged."""
+    """As some proxies. Otherwise waiting would end with the timeout, with nothing in the log."""
     url = new_redis_server(config={"rename-command": 'SUBSCRIBE ""'}).url
     app = make_app(result_backend=url)
     with ThreadPoolExecutor(1) as threads:
@@ -318,8 +318,8 @@ def test_a_result_that_is_held_weakly_and_dropped_makes_room_for_the_next(
     app: Celery, redis_client: redis.Redis
 ) -> None:
     """
-    The next one often is at the same place in memory: previously it was taken for the first, and its callback was never
-    called. Nor is anybody subscribed to the first one any more.
+    The next one often is at the same place in memory. It must not be taken for the first, as its callback would never
+    be called, and nobody stays subscribed to the first.
     """
     calls: list[Any] = []
     for number in range(20):
@@ -335,7 +335,7 @@ def test_a_result_that_is_held_weakly_and_dropped_makes_room_for_the_next(
 
 
 def test_then_of_a_group_is_called_although_the_error_of_a_member_was_raised(app: Celery) -> None:
-    """It was raised once more."""
+    """`then` calls the callback and does not raise the error once more."""
     app.backend.mark_as_done("a", 1)
     app.backend.mark_as_failure("b", LookupError("no b"))
     group = app.GroupResult("g", [app.AsyncResult("a"), app.AsyncResult("b")])

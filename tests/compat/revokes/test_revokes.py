@@ -122,8 +122,8 @@ def test_a_refused_question_revokes_nothing(
     app: Celery, redis_url: str, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    As by a Redis that is busy with a script, when a task that had waited in the worker was about to start. Kill tests
-    found tasks discarded as revoked that nobody had revoked, so that chords waited for ever.
+    As by a Redis that is busy with a script when a task that has waited in the worker is about to start. If the task
+    were discarded, its chord would wait for ever.
     """
     monkeypatch.setattr(reliable, "_FRESH_SECONDS", -1)
     redis_client.execute_command("ACL", "SETUSER", "few", "on", ">x", "~*", "&*", "+@all", "-zscore")

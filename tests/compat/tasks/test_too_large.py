@@ -46,7 +46,7 @@ def test_a_job_over_the_limit_is_kept_unread(app: Celery, worker: TaskWorker, re
 def test_a_compressed_body_is_not_decompressed_beyond_the_limit(
     app: Celery, worker: TaskWorker, compression: str
 ) -> None:
-    """A job of a few hundred bytes became gigabytes, and Linux killed the worker."""
+    """A job of a few hundred bytes can become gigabytes, for which Linux would kill the worker."""
     ran: list[int] = []
 
     @app.task(name="proj.measure", typing=False)

@@ -86,7 +86,7 @@ def test_node_names_are_name_and_host():
 
 
 def test_a_host_s_name_that_is_not_utf_8_can_be_sent(monkeypatch):
-    """Each task names its sender. Calls failed on such a host, and its workers answered no remote control."""
+    """Each task names its sender: otherwise calls on such a host, and remote control of its workers, would fail."""
     monkeypatch.setattr(socket, "gethostname", lambda: os.fsdecode(b"caf\xe9"))
 
     # As in a new process; this one has looked already.

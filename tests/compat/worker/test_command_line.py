@@ -139,7 +139,7 @@ def test_a_result_is_printed(call: Call, project: ModuleType) -> None:
 def test_a_result_that_cannot_be_looked_up_is_an_error_in_one_line(
     arguments: tuple[str, ...], error: str, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It says what is missing; it was a traceback."""
+    """It says what is missing, without a traceback."""
     (tmp_path / "storing_nothing.py").write_text(
         "from sidekiq_celery import Celery\napp = Celery('nothing', set_as_current=False, fixups=[])\n"
     )
@@ -479,7 +479,7 @@ def test_a_pidfile_of_a_living_process_is_respected(call: Call, tmp_path: Path) 
 
 
 def test_a_worker_starts_although_the_disk_of_its_log_is_full(redis_url: str, redis_client: redis.Redis) -> None:
-    """It ended with the traceback of its banner, although one that has started works on."""
+    """One that has started works on, so the banner must not end one that starts."""
     with open("/dev/full", "wb") as full:
         worker = subprocess.Popen(
             command("-A", _PROJECT, "worker", "-P", "solo"),
@@ -727,7 +727,7 @@ def test_an_app_of_the_real_celery_is_refused(app: str, tmp_path: Path) -> None:
 
 
 def test_an_app_is_found_beside_a_name_of_the_real_celery(tmp_path: Path) -> None:
-    """While a program moves, a module may still import `current_app`. It was taken for the module's app."""
+    """While a program moves, a module may still import `current_app`, which is not the module's app."""
     (tmp_path / "half_moved.py").write_text(
         "from celery import current_app\nfrom sidekiq_celery import Celery\n\nshop_app = Celery('half_moved')\n"
     )

@@ -99,7 +99,7 @@ def test_a_term_lets_a_task_finish(start: StartWorker, redis_client: redis.Redis
 def test_a_term_lets_a_task_finish_although_a_log_handler_raises(
     pool: str, start: StartWorker, redis_client: redis.Redis, project: ModuleType
 ) -> None:
-    """With threads or solo, the worker ended with 1 at once, in the middle of its task."""
+    """With threads or solo, too: the error must not end the worker in the middle of its task."""
     worker = start("-c", "1", "-P", pool, "-l", "INFO", BROKEN_LOG="1")
     sent = project.finish_when_told.delay()
     eventually(lambda: noted(redis_client, "slow"), within_seconds=_SECONDS)

@@ -75,7 +75,7 @@ def test_what_is_in_time_stays(fetcher: ReliableFetcher, redis_client: redis.Red
 
 
 def test_what_was_fetched_ahead_waits_its_time(fetcher: ReliableFetcher, redis_client: redis.Redis) -> None:
-    """Even if jobs have become longer since. In fleets that were short of CPU, one job in eight went back early."""
+    """Even if jobs have become longer since. Otherwise a fleet that is short of CPU gives many jobs back early."""
     size = fetcher._buffer.size
     for _ in range(100):
         size.fetched(0.1, is_full=False)

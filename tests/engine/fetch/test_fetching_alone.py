@@ -144,7 +144,7 @@ def test_an_outage_is_not_over_when_nothing_was_sent(fetcher: ReliableFetcher, d
 def test_a_refused_move_is_not_over_when_the_wait_was_interrupted(
     fetcher: ReliableFetcher, downtime: Downtime, redis_client: redis.Redis
 ) -> None:
-    """The reply may still be on its way. Each job that ended used to log that Redis was online, and then refused it."""
+    """The reply may still be on its way. Otherwise each job that ends would log that Redis is online again."""
     with taking(fetcher):
         eventually(lambda: is_waiting(redis_client))
         downtime.failed(RedisReplyError("NOPERM"), "default: waiting")

@@ -21,7 +21,7 @@ from tests.support.waiting import eventually
 def test_a_worker_reports_nothing_where_redis_closes_its_idle_connections(
     new_redis_server: Callable[..., RedisServer],
 ) -> None:
-    """Lease, housekeeper and the leader's fetch each found a broken connection, every time; handlers were told."""
+    """Lease, housekeeper and the leader's fetch each find a broken connection every time, which is no error."""
     server = new_redis_server(config={"timeout": "1"})
     client = server.client()
     worker = Worker(server.url)

@@ -268,7 +268,7 @@ def test_what_a_move_has_brought_goes_back_if_another_move_fails_beyond_measure(
 def test_a_job_whose_end_cannot_be_worked_out_is_kept_in_dead(
     worker: Worker, redis_client: redis.Redis, faults: Faults, error: BaseException
 ) -> None:
-    """It stayed in flight until the process ended, and ran again then."""
+    """Otherwise it would stay in flight until the process ends, and then run again."""
     worker.declare("fail", lambda number: 1 / 0)
     faults.put(AttemptEnd, "_fail", error, times=2)
     push_jobs(redis_client, [job_text(1, "fail"), job_text(2, "run")])
@@ -283,7 +283,7 @@ def test_a_job_whose_end_cannot_be_worked_out_is_kept_in_dead(
 def test_an_error_of_our_own_while_settling_does_not_leave_the_job_in_flight(
     worker: Worker, redis_client: redis.Redis, faults: Faults
 ) -> None:
-    """It was logged, and the job was nobody's."""
+    """If it were only logged, nobody would have the job."""
     worker.declare("fail", lambda number: 1 / 0)
     faults.put(AttemptEnd, "_fail", JobNotFoundError("odd"))
     push_jobs(redis_client, [job_text(1, "fail")])
@@ -296,7 +296,7 @@ def test_an_error_of_our_own_while_settling_does_not_leave_the_job_in_flight(
 def test_a_success_that_cannot_be_gathered_is_no_job_lost(
     worker: Worker, redis_client: redis.Redis, faults: Faults
 ) -> None:
-    """It counted as handed in before it was."""
+    """It counts as handed in only when it is."""
     faults.put(Settler, "acknowledge", MemoryError())
     push_jobs(redis_client, [job_text(1, "run")])
     worker.start()

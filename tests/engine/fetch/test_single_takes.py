@@ -253,7 +253,7 @@ class FetchesMeanwhile(IdleWorkers):
 def test_an_idle_processor_leads_though_the_one_that_was_woken_for_that_found_a_job(
     make_fetcher: MakeFetcher, redis_client: redis.Redis
 ) -> None:
-    """Nobody led then until a job had ended: for as long as they ran, others waited beside idle processors."""
+    """Otherwise nobody would lead until a job has ended, and jobs would wait beside idle processors."""
     fetcher = make_fetcher()
     fetcher._leader._change = FetchesMeanwhile(fetcher)
     taken: list[bytes] = []
@@ -406,7 +406,7 @@ def test_what_a_dead_process_had_in_its_inbox_comes_back_as_a_suspect(
 def test_a_job_that_seeds_the_random_numbers_does_not_choose_the_next_queue(
     make_fetcher: MakeFetcher, redis_client: redis.Redis
 ) -> None:
-    """As machine learning does at the start of each job: the same queue was asked first for as long as it had jobs."""
+    """As machine learning does at the start of each job: the same queue would be asked first as long as it has jobs."""
     fetcher = make_fetcher({"a": 1, "b": 1})
     for name in ("a", "b"):
         for number in range(40):

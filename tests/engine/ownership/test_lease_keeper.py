@@ -107,7 +107,7 @@ def leave_departed(client: redis.Redis, number: int) -> None:
 def test_the_lease_stands_while_the_jobs_of_many_others_are_brought_back_over_a_slow_link(
     launch: Callable[..., Launcher], proxy: CuttingProxy, redis_client: redis.Redis
 ) -> None:
-    """Renewed by the thread that brings them back, it ran out in the middle of a job, which was then run twice."""
+    """Renewed by the thread that brings them back, it would run out in the middle of a job, which would run twice."""
     owner = entered(redis_client, launch())
     proxy.delay_seconds = 0.03
     leave_departed(redis_client, 300)
@@ -206,7 +206,7 @@ def test_a_connection_that_is_gone_without_a_word_is_given_up_before_the_lease_r
 def test_a_redis_that_does_not_reply_is_no_sign_of_a_frozen_process(
     proxy: CuttingProxy, redis_client: redis.Redis, callbacks: CallbackThread, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The log blamed the process or its machine for the time in which the lease waited for Redis."""
+    """The log must not blame the process or its machine for the time in which the lease waits for Redis."""
     pool = Pool(RedisSettings(proxy.url))
     ownership = in_the_registry(redis_client, 3)
     errors: list[BaseException] = []

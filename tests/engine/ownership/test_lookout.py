@@ -92,7 +92,7 @@ def test_a_lookout_that_died_is_replaced_when_its_lease_has_run_out(start: Start
 
 
 def test_a_process_that_starts_takes_a_lease_without_an_end(start: Start, redis_client: redis.Redis) -> None:
-    """A copy of Redis may have lost it. Nobody was the lookout then, for as long as the key was there."""
+    """A copy of Redis may have lost it. Otherwise nobody would be the lookout for as long as the key is there."""
     redis_client.set("sidekiq_py:lookout", "gone:1:x")
 
     [lookout] = settled(start, "a:1:x")
@@ -105,7 +105,7 @@ def test_a_process_that_starts_takes_a_lease_without_an_end(start: Start, redis_
 def test_a_lease_that_nobody_renews_and_that_does_not_end_is_taken_within_a_minute(
     start: Start, redis_client: redis.Redis, left_seconds: int | None
 ) -> None:
-    """The clock of Redis was set back by an hour when the lookout died: no dead worker was found for that hour."""
+    """If the clock of Redis is set back by an hour as the lookout dies, nobody would find the dead for that hour."""
     first, other = settled(start, "a:1:x", "b:2:x")
     redis_client.set("sidekiq_py:lookout", "gone:1:x", ex=left_seconds)
 
@@ -229,7 +229,7 @@ def test_a_beat_reads_nothing_of_the_others_in_a_process_that_is_not_the_lookout
 
 
 def test_a_beat_with_nothing_to_do_wakes_redis_up_once(housekeeper: Housekeeper, redis_client: redis.Redis) -> None:
-    """With a packet for the look at what is in flight and one for the lookout's lease, it was twice."""
+    """The look at what is in flight and the lookout's lease go in one packet."""
     redis_client.set("sidekiq_py:lookout", "another", ex=60)
     housekeeper._turn()
     housekeeper._turn()

@@ -311,5 +311,5 @@ def test_who_leaves_also_puts_back_the_jobs_of_an_earlier_epoch(
     ],
 )
 def test_a_log_line_says_which_job_it_is(raw: bytes, shown: str) -> None:
-    """It named the job's field in Redis, which an operator cannot look up."""
+    """By its id; an operator cannot look up the job's field in Redis."""
     assert str(UnitOfWork(raw, "low", None, b"1.0:low", False, 0.0)) == shown

@@ -643,7 +643,7 @@ def round_trips(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_departed_owners_are_asked_about_together(
     recovery: Recovery, redis_client: redis.Redis, clocks: Clocks, round_trips: list[int]
 ) -> None:
-    """Two round trips for each of 1,200 owners took longer than a lease where one took 40 ms."""
+    """Two round trips for each of 1,200 owners would take longer than a lease where one takes 40 ms."""
     names = [f"gone:{number}:abc:1" for number in range(150)]
     depart(redis_client, *names, jobs=0)
     depart(redis_client, "gone:stuck:abc:1", queue="foreign")
@@ -741,7 +741,7 @@ def test_where_proc_is_that_of_another_namespace_the_start_is_this_process_s(out
 
 
 def test_a_process_knows_its_start_as_others_see_it(outer_proc: Path) -> None:
-    """qemu makes up the file of the process itself, and workers in a container for another processor ran jobs twice."""
+    """qemu makes up the file of the process itself: by that, others would take it for dead and run its jobs twice."""
     made_up = outer_proc / "self" / "stat"
     made_up.write_text(f"1 (python) R {'0 ' * 18}78 {'0 ' * 30}\n")
 

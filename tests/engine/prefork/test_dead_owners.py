@@ -90,7 +90,7 @@ def test_nobody_else_is_told_once_a_child_has_confirmed(siblings: Siblings) -> N
 
 
 def test_the_next_child_is_told_where_one_dies_that_had_confirmed(siblings: Siblings) -> None:
-    """Killed along with the first one it brought nothing back, and the jobs waited ten seconds to be found."""
+    """Killed along with the first one it brings nothing back, and the jobs would wait ten seconds to be found."""
     asked, other = siblings.add(), siblings.add()
     siblings.news.add(OWNER)
     assert siblings.was_asked(asked)
@@ -127,7 +127,7 @@ def test_news_waits_for_a_child_that_can_hear_it(siblings: Siblings) -> None:
 
 
 def test_a_child_that_ends_is_told_where_none_stays(siblings: Siblings) -> None:
-    """In a stop. When none was told, a job of a child that was killed then stayed in flight after the worker's end."""
+    """In a stop. If none were told, a job of a killed child would stay in flight after the worker's end."""
     ending, next_one = siblings.add(), siblings.add()
     for child in (ending, next_one):
         child.note_leaving(kill_at=60.0)

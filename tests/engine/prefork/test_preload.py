@@ -61,7 +61,7 @@ def parent(redis_url: str, tmp_path: Path) -> WorkerProcess:
 
 
 def test_a_child_finds_all_of_the_library_loaded(parent: WorkerProcess, tmp_path: Path) -> None:
-    """But for what its program asks for: with 200 children the rest was most of 29 seconds."""
+    """But for what its program asks for: with 200 children the rest would take most of 29 seconds."""
     eventually((tmp_path / "loaded").exists)
 
     loaded = (tmp_path / "loaded").read_text().split()

@@ -150,7 +150,7 @@ def test_a_family_that_cannot_start_gives_up(family: Family, code: int, ends_wit
 
 
 def test_a_parent_that_cannot_fork_for_a_while_says_so_and_goes_on(family: Family) -> None:
-    """The log said that a child had died soon after its start, although none had started."""
+    """The log must not say that a child died soon after its start when none has started."""
     family.open_gate()
     family.parent.start().wait_until_ready(processes=2)
     parent, open_fds = family.parent.pid, {int(fd) for fd in os.listdir(f"/proc/{family.parent.pid}/fd")}

@@ -197,7 +197,7 @@ def test_json_carries_what_is_no_json() -> None:
 @pytest.mark.parametrize("name", logs.FORMAT_NAMES)
 @pytest.mark.parametrize("key", ["jid", "wrapped", "bid", "tags"])
 def test_integers_that_python_does_not_print_come_out_in_full(name: str, key: str) -> None:
-    """More than 4,300 digits: the line raised in the job's run, and the job never ran."""
+    """More than 4,300 digits: if the line raised in the job's run, the job would never run."""
     value = int("0x" + "f" * 5000, 16)
 
     context = logs.make_formatter(name).context(
@@ -209,7 +209,7 @@ def test_integers_that_python_does_not_print_come_out_in_full(name: str, key: st
 
 @pytest.mark.parametrize("key", ["class", "queue"])
 def test_an_error_of_a_job_with_such_an_integer_is_logged(caplog: pytest.LogCaptureFixture, key: str) -> None:
-    """Its line failed after the job's retry was written, so that no error handler heard of it."""
+    """If its line failed after the job's retry is written, no error handler would hear of it."""
     errors: list[BaseException] = []
     hooks = Hooks()
     hooks.on_error(lambda error, context: errors.append(error))
@@ -326,7 +326,7 @@ def test_levels_have_rubys_names_and_numbers(name: object, number: int | None) -
 
 
 def test_an_integer_that_python_does_not_print_is_no_level() -> None:
-    """A payload's `log_level` of more than 4,300 digits kept its job from running."""
+    """A payload's `log_level` of more than 4,300 digits must not keep its job from running."""
     assert logs.level_number(10**5000) is None
 
 
@@ -353,7 +353,7 @@ def handled_by(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[logging.L
 def test_what_a_handler_raises_does_not_show_a_hidden_error(
     handled_by: Callable[..., None], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was printed as the context of the handler's own error."""
+    """It would be printed as the context of the handler's own error."""
 
     def emit(record: logging.LogRecord) -> None:
         raise RuntimeError("the log server is gone")
@@ -373,7 +373,7 @@ def test_what_a_handler_raises_does_not_show_a_hidden_error(
 def test_an_error_of_a_handler_that_cannot_be_reported_is_let_go(
     handled_by: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Standard error of a Celery worker leads to the same handlers: a stop ended at its first line."""
+    """Standard error of a Celery worker leads to the same handlers: a stop would end at its first line."""
 
     def fail(*_: Any) -> None:
         raise RuntimeError("the log server is gone")
@@ -385,7 +385,7 @@ def test_an_error_of_a_handler_that_cannot_be_reported_is_let_go(
 
 
 def test_a_handler_that_logs_here_itself_ends_with_a_recursion_error(handled_by: Callable[..., None]) -> None:
-    """It was reported, and went on, at each of its hundreds of levels: with two lines a level, for ever."""
+    """Reported at each of its hundreds of levels, it would go on for ever with two lines a level."""
     calls = 0
 
     def emit(record: logging.LogRecord) -> None:
@@ -403,7 +403,7 @@ def test_a_handler_that_logs_here_itself_ends_with_a_recursion_error(handled_by:
 
 
 def test_a_programs_own_class_of_loggers_handles_the_lines() -> None:
-    """Its `handle` was passed over."""
+    """Such a class may change or drop lines in `handle`."""
     program = (
         "import logging\n"
         "class Marking(logging.Logger):\n"

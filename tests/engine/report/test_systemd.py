@@ -72,7 +72,7 @@ def test_the_watchdog_is_fed_until_the_end(systemd: tuple[socket.socket, str], m
 def test_the_watchdog_is_not_fed_while_a_loop_of_the_worker_is_stuck(
     systemd: tuple[socket.socket, str], redis_url: str, tmp_path: Path
 ) -> None:
-    """So systemd restarts it, as Kubernetes does when `/live` answers 503. The watchdog was fed regardless."""
+    """So systemd restarts it, as Kubernetes does when `/live` answers 503."""
     line, path = systemd
     (tmp_path / "stuck_program.py").write_text(_STUCK)
     (tmp_path / "sidekiq.yml").write_text("stall_seconds: 0.1\n")

@@ -484,7 +484,7 @@ def test_successes_on_the_loop_are_counted_for_the_metrics(
 def test_a_job_that_empties_its_payload_ends_as_any_other(
     program: Program, start: Start, redis_client: redis.Redis, name: str, *, raises: bool
 ) -> None:
-    """It counted as failed on the loop, with an error that was not its own."""
+    """On the loop, too, it fails only by an error of its own."""
 
     def empty() -> None:
         job = current_job()

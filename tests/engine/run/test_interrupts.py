@@ -223,8 +223,8 @@ def test_an_exception_that_is_lost_in_a_finalizer_does_not_hold_up_the_thread(mo
 
 def test_a_job_that_starts_a_thread_is_struck_when_that_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Up to Python 3.11, the thread would get the exception, and the job would wait for its beginning for ever. In kill
-    tests such a job held a lock, and all jobs of the worker stood still.
+    Up to Python 3.11, the thread would get the exception, and the job would wait for its beginning for ever. If the job
+    held a lock, all jobs of the worker would stand still.
     """
     starting = {threading.Thread(): None}
     monkeypatch.setattr(interrupts, "_STARTING", starting.keys())
@@ -298,7 +298,7 @@ def test_limits_of_jobs_that_ended_are_not_kept(limits: SoftLimits) -> None:
 
 
 def test_a_job_that_ended_before_it_was_struck_leaves_debuggers_working() -> None:
-    """Python 3.11 looped at the next call under one, while it looked for an exception that had been cancelled."""
+    """Under a debugger, Python 3.11 would loop at the next call, looking for an exception that has been cancelled."""
     Guard().absorb()
 
     def debugged() -> None:

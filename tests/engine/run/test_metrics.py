@@ -79,7 +79,7 @@ def test_each_flush_writes_what_is_new(pool: Pool, redis_client: redis.Redis) ->
 
 
 def test_a_class_that_is_an_integer_python_does_not_print_counts_in_full(pool: Pool, redis_client: redis.Redis) -> None:
-    """More than 4,300 digits raised after the job's end: "Internal error"."""
+    """More than 4,300 digits must not raise after the job's end."""
     metrics = ExecutionMetrics()
     metrics.record({"class": "Wrapper", "wrapped": 10**5000}, 0.001, False)
 
@@ -125,7 +125,7 @@ def test_nothing_is_miscounted_while_threads_count_and_another_flushes(pool: Poo
 
 
 def test_the_time_of_a_run_that_is_not_counted_yet_is_written(pool: Pool, redis_client: redis.Redis) -> None:
-    """A flush may read a run between its time and its count, beside a failure. The time was never written then."""
+    """A flush may read a run between its time and its count, beside a failure."""
     add_counts(pool, {"HardJob": ClassCounts(1, 2, (0,) * 26)}, now=AT, generation=7)
 
     assert redis_client.hgetall("j|20250204|8:3") == {b"HardJob|ms": b"2", b"HardJob|f": b"1", b"HardJob|p": b"1"}

@@ -96,7 +96,7 @@ def test_a_worker_without_files_ends_so_that_another_can_start(
 def test_a_stop_does_not_wait_for_an_end_that_cannot_be_written_without_files(
     start_worker: Callable[..., WorkerProcess], redis_client: redis.Redis, redis_url: str, tmp_path: Path
 ) -> None:
-    """Celery's workers wait without a limit: after a TERM before the minute was over, a stop took a week."""
+    """Celery's workers wait for jobs without a limit, so such a stop would take a week."""
     (tmp_path / "greedy_jobs.py").write_text(
         "import resource, time\n"
         "import sidekiq_py as sidekiq\n"

@@ -671,8 +671,8 @@ def test_without_the_lease_a_process_polls_at_sidekiqs_pace(polling: Polling, re
 @pytest.mark.parametrize("left_seconds", [None, 3600])
 def test_a_lease_without_an_end_is_taken(polling: Polling, redis_client: redis.Redis, left_seconds: int | None) -> None:
     """
-    A copy of Redis may have lost it, or the clock of Redis was set back when the holder died. No process took the
-    lease, so no periodic job fired, and nothing said so.
+    A copy of Redis may have lost it, or the clock of Redis was set back when the holder died. If no process took the
+    lease, no periodic job would fire, and nothing would say so.
     """
     redis_client.set("sidekiq_py:poller", "somebody", ex=left_seconds)
     poller = polling.poller()
@@ -706,7 +706,7 @@ def test_a_user_who_may_not_see_when_the_lease_ends_respects_and_takes_it(
 def test_where_the_lease_is_a_foreign_key_due_jobs_are_moved_at_sidekiqs_pace(
     polling: Polling, redis_client: redis.Redis
 ) -> None:
-    """They were not moved at all, and the report did not name the key."""
+    """Otherwise nobody would move them. The report names the key."""
     redis_client.rpush("sidekiq_py:poller", "x")
     redis_client.zadd("schedule", {job("due"): LONG_AGO})
     poller = polling.poller(config=Config(poll_interval_average_seconds=0.05), draw=lambda: 0.01)

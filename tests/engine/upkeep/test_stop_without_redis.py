@@ -81,7 +81,7 @@ def test_an_idle_worker_leaves_a_redis_that_hangs(server: RedisServer) -> None:
 
 
 def test_a_redis_that_hangs_is_left_as_soon_as_the_time_of_the_jobs_is_over(server: RedisServer) -> None:
-    """And not only when the ping of that moment times out: a stop took up to five seconds more than is promised."""
+    """And not only when the ping of that moment times out, which would add up to five seconds to a stop."""
     may_end, has_begun = threading.Event(), threading.Event()
 
     def run(number: int) -> None:
@@ -133,7 +133,7 @@ def test_what_ended_meanwhile_is_handed_in_if_redis_comes_back_in_time(server: R
 
 
 def test_a_stop_waits_for_jobs_although_no_sentinel_answers(server: RedisServer, tmp_path: Path) -> None:
-    """It raised at its first line, so the jobs were cut off although their Redis was there."""
+    """If it raised at its first line, it would cut off the jobs although their Redis is there."""
     may_end, has_begun = threading.Event(), threading.Event()
 
     def run(number: int) -> None:

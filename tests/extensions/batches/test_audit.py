@@ -43,7 +43,7 @@ def opened(app: Program, *names: str) -> Batch:
 
 
 def test_batches_that_have_ended_are_forgotten(app: Program, pool: Pool, audit: Audit) -> None:
-    """A process that has checked a batch remembered it for as long as it ran."""
+    """A process that has checked a batch would otherwise remember it for as long as it runs."""
     batch = opened(app, "ok")
     audit.run(pool)
     with sidekiq.embed(concurrency=1):
@@ -57,7 +57,7 @@ def test_batches_that_have_ended_are_forgotten(app: Program, pool: Pool, audit: 
 def test_many_lost_jobs_of_a_batch_are_logged_in_one_line(
     app: Program, pool: Pool, audit: Audit, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """There was one for each thousand."""
+    """They are found a thousand at a time, but told together."""
     batch = sidekiq.Batch()
     with batch.jobs():
         app.deed.perform_bulk([["taken"]] * 2500)
@@ -72,7 +72,7 @@ def test_many_lost_jobs_of_a_batch_are_logged_in_one_line(
 
 
 def test_the_numbers_of_a_failed_push_are_no_lost_jobs(app: Program, pool: Pool, audit: Audit) -> None:
-    """Each push takes numbers before it is sent. The jobs of failed ones counted as lost, and `complete` came early."""
+    """Each push takes numbers before it is sent. If those of failed ones counted, `complete` would come early."""
     batch = sidekiq.Batch()
     with batch.jobs():
         app.deed.perform_async("first")
@@ -264,7 +264,7 @@ def test_a_callback_whose_queue_was_no_list_goes_out_later(app: Program, pool: P
 def test_a_batch_that_is_deleted_while_it_is_checked_is_no_damage(
     app: Program, pool: Pool, audit: Audit, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The log said that another program had written to its keys."""
+    """The log must not say that another program has written to its keys."""
     batch = opened(app, "ok")
     batch.delete()
 

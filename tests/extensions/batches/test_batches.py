@@ -80,7 +80,7 @@ def test_a_batch_is_not_a_block_itself() -> None:
 
 
 def test_a_job_may_be_scheduled_for_any_time(app: Program) -> None:
-    """In nanoseconds by mistake: Redis refused the batch's new end, after its counters had been written."""
+    """In nanoseconds by mistake. Redis would refuse such an end of the batch after its counters are written."""
     batch = sidekiq.Batch()
 
     with batch.jobs():
@@ -116,7 +116,7 @@ def test_complete_comes_with_the_first_attempt_of_all(app: Program, worker: Any)
 
 
 def test_many_failed_jobs_are_retried_a_hundred_in_a_round_trip(app: Program, redis_client: redis.Redis) -> None:
-    """One by one, half a thousand took half a thousand scripts. Jobs of other batches stay."""
+    """One by one, half a thousand would take half a thousand scripts. Jobs of other batches stay."""
     batch, other = Batch(), Batch()
     for each in (batch, other):
         with each.jobs():
@@ -729,7 +729,7 @@ def test_a_parent_lives_on_while_its_children_move(app: Program) -> None:
 
 
 def test_a_parent_lives_as_long_as_the_scheduled_jobs_of_its_children(app: Program) -> None:
-    """It had expired when they ran. What happens in the parent meanwhile does not shorten its life either."""
+    """It must be there when they run. What happens in the parent meanwhile does not shorten its life either."""
     outer, parent, child = sidekiq.Batch(), sidekiq.Batch(expires_in=3600), sidekiq.Batch()
     with outer.jobs(), parent.jobs(), child.jobs():
         app.deed.perform_in(60 * 24 * 3600, "later")
@@ -742,7 +742,7 @@ def test_a_parent_lives_as_long_as_the_scheduled_jobs_of_its_children(app: Progr
 
 
 def test_a_deep_nesting_costs_each_step_little(app: Program) -> None:
-    """Each end of a job looked at all batches around its own, and the last one did so at each level, in one script."""
+    """If each end of a job looked at all batches around it, the last one would do so at each level, in one script."""
     with ExitStack() as blocks:
         for _ in range(200):
             innermost = sidekiq.Batch()
@@ -853,7 +853,7 @@ def test_a_push_that_waits_for_a_commit_keeps_the_batch_open(app: Program, worke
 
 
 def test_a_push_that_would_wait_for_a_commit_says_that_its_batch_is_gone(app: Program) -> None:
-    """As any other push does. It was an error of Redis, which a program takes for an outage."""
+    """As any other push does. A program would take an error of Redis for an outage."""
     program.push_after_commit(Transaction())
     batch = watched(app)
 

@@ -65,7 +65,7 @@ def test_a_task_that_fails_dies(tasks: SimpleNamespace) -> None:
 
 @pytest.mark.parametrize("how", ["by a call", "by itself"])
 def test_a_task_that_waits_for_its_retry_shows_why(tasks: SimpleNamespace, redis_url: str, how: str) -> None:
-    """As other jobs do; its row said `error` and gave none."""
+    """As other jobs do, its row gives the error."""
     app = tasks.add.app
     retries = {"autoretry_for": (ValueError,)} if how == "by itself" else {}
 
@@ -127,7 +127,7 @@ CALLS = ["a chain", "a chord", "a group", "a unique task"]
 
 @pytest.mark.parametrize("kind", CALLS)
 def test_a_call_that_waits_for_a_commit_keeps_the_batch_open(tasks: SimpleNamespace, kind: str) -> None:
-    """As any push does. The batch reported its success before the commit, and the jobs were no members."""
+    """As any push does. Otherwise the batch would succeed before the commit, without these jobs."""
     postponed: list[Callable[[], None]] = []
     call, _ = calls_of(tasks)[kind]
     batch = sidekiq.Batch()
@@ -150,7 +150,7 @@ def test_a_call_that_waits_for_a_commit_keeps_the_batch_open(tasks: SimpleNamesp
 def test_a_call_that_waits_for_a_commit_goes_to_the_redis_of_the_call(
     tasks: SimpleNamespace, redis_url: str, kind: str
 ) -> None:
-    """A workflow went to the one of the moment of the commit, where it was in no batch."""
+    """The Redis of the moment of the commit may be another one, which has no such batch."""
     postponed: list[Callable[[], None]] = []
     call, count = calls_of(tasks)[kind]
 
@@ -249,7 +249,7 @@ def test_a_task_over_its_rate_limit_has_a_row_that_waits(
 
 
 def test_a_task_is_a_callback_where_its_app_routes_it(tasks: SimpleNamespace, redis_url: str) -> None:
-    """No worker of Celery's tasks serves the queue `default`, in which it waited unseen."""
+    """No worker of Celery's tasks serves the queue `default`, in which it would wait unseen."""
     app = tasks.add.app
     app.conf.task_routes = {"proj.notify": {"queue": "high"}}
 

@@ -103,7 +103,7 @@ def test_the_json_for_front_ends_names_what_is_damaged(app: Program) -> None:
 
 
 def test_rows_whose_key_has_a_wrong_type_hide_no_other_batch(app: Program) -> None:
-    """A list in JSON ended at such a batch, in the middle of the document."""
+    """A list in JSON must not end at such a batch, in the middle of the document."""
     batch, other = sidekiq.Batch(track=True), sidekiq.Batch(track=True)
     for one in (batch, other):
         with one.jobs():
@@ -422,7 +422,7 @@ def test_a_row_whose_state_was_overwritten_hides_no_other(app: Program, score: f
 
 @pytest.mark.parametrize("cycle", [1, 2])
 def test_a_batch_that_is_its_own_ancestor_ends_as_ever(app: Program, cycle: int) -> None:
-    """A batch keeps its parent alive, and its parent's parent; this once went round until Redis gave up."""
+    """A batch keeps its parent alive, and its parent's parent; that must not go round in a circle."""
     batches = [sidekiq.Batch(track=True).on("complete", app.callback) for _ in range(cycle)]
     for batch, parent in zip(batches, [*batches[1:], batches[0]], strict=True):
         with batch.jobs():
@@ -466,7 +466,7 @@ def test_a_batch_whose_parent_was_overwritten_goes_on(app: Program) -> None:
 def test_a_callback_that_was_overwritten_stops_neither_the_others_nor_the_parent(
     app: Program, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It stays as it is, for somebody to look at; it made the script fail halfway, and the parent waited forever."""
+    """It stays as it is, for somebody to look at. If it made the script fail, the parent would wait for ever."""
     parent = sidekiq.Batch().on("success", app.callback)
     with parent.jobs():
         child = sidekiq.Batch().on("complete", app.callback).on("complete", app.callback).on("success", app.callback)
@@ -489,7 +489,7 @@ def test_a_callback_that_was_overwritten_stops_neither_the_others_nor_the_parent
 
 @pytest.mark.parametrize("name", ["sidekiq_py:batches", "sidekiq_py:batches:running"])
 def test_a_list_of_batches_that_was_overwritten_leaves_no_parent_waiting(app: Program, name: str) -> None:
-    """The script that ended a child failed at the list before it told the parent. Batches can be deleted, too."""
+    """A script that failed at the list would end the child and not tell the parent. Batches can be deleted, too."""
     parent = sidekiq.Batch().on("success", app.callback)
     with parent.jobs():
         child = sidekiq.Batch()

@@ -59,7 +59,7 @@ def clerk(app: Program, redis_url: str, request: pytest.FixtureRequest) -> Itera
 
 @pytest.mark.parametrize("track", [False, True])
 def test_a_batch_ends_although_each_step_was_refused_at_first(app: Program, clerk: Clerk, track: bool) -> None:
-    """A step that had been written in part was repeated in vain, so the batch waited for ever."""
+    """A step that was written in part would be repeated in vain, and the batch would wait for ever."""
     parent, child = sidekiq.Batch(), sidekiq.Batch(track=track)
     child.on("success", app.callback)
     child.on("complete", app.callback)
@@ -86,7 +86,7 @@ def test_a_batch_ends_although_each_step_was_refused_at_first(app: Program, cler
 
 
 def test_a_job_joins_once(app: Program, clerk: Clerk) -> None:
-    """Its member was counted again each time."""
+    """Its member must not be counted again each time that the step is sent."""
     batch = sidekiq.Batch(track=True)
     with batch.jobs():
         app.deed.perform_async("ok")

@@ -95,7 +95,7 @@ def test_a_number_that_is_none_stops_no_other_job(
 def test_a_timetable_with_a_number_of_any_length_stops_no_other_job(
     start: Start, look: Look, pool: Pool, redis_client: redis.Redis, number: str
 ) -> None:
-    """Python does not read such a number, and said so with another error than that for a damaged timetable."""
+    """Python does not read such a number, and raises another error than that for a damaged timetable."""
     declare_two(start, look)
     redis_client.hset(BAD, "cron", f"* * * * mon%{number}")
 
@@ -124,7 +124,7 @@ def test_a_copy_that_is_none_is_not_written_back(
 def test_a_spoilt_history_keeps_no_tick_from_firing(
     start: Start, look: Look, redis_client: redis.Redis, key: str
 ) -> None:
-    """The tick was claimed, and its job not pushed."""
+    """Otherwise the tick would be claimed, and its job not pushed."""
     declare_two(start, look)
     redis_client.delete(key, "queue:default")
     redis_client.set(key, "text")
@@ -139,7 +139,7 @@ def test_a_spoilt_history_keeps_no_tick_from_firing(
 def test_a_counter_of_changes_that_is_none_stops_nothing(
     start: Start, look: Look, pool: Pool, redis_client: redis.Redis, value: str
 ) -> None:
-    """A worker that started wrote the first of its jobs only."""
+    """A worker that starts writes all of its jobs, not just the first."""
     redis_client.set("sidekiq_py:cron_changes", value)
     declare_two(start, look)
 

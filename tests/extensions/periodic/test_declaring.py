@@ -144,7 +144,7 @@ def test_the_program_s_default_options_count_for_ticks(start: Start, redis_url: 
 
 
 def test_a_celery_task_goes_where_its_app_routes_it(start: Start, redis_url: str) -> None:
-    """No worker of Celery's tasks serves the queue `default`, in which each tick waited unseen."""
+    """No worker of Celery's tasks serves the queue `default`, in which each tick would wait unseen."""
     celery = Celery("proj", broker=redis_url, set_as_current=False, fixups=[])
     celery.conf.task_routes = {"proj.report": {"queue": "reports"}}
 
@@ -271,7 +271,7 @@ def test_a_changed_text_starts_anew(start: Start, look: Callable[[float], list[s
 def test_a_job_that_is_added_while_deleted_ones_are_looked_for_is_not_taken_for_one(
     start: Start, pool: Pool, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was no longer known as Python's, or the log said that another program had deleted it."""
+    """It would no longer be known as Python's, or the log would say that another program has deleted it."""
     start()
     listed = store.listed
 

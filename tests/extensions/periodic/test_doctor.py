@@ -127,7 +127,7 @@ def test_the_printed_commands_can_be_copied(start: Start, redis_client: redis.Re
 def test_all_jobs_are_read_in_one_round_trip(
     start: Start, redis_client: redis.Redis, round_trips: RoundTripsOf
 ) -> None:
-    """The doctor looks at two hundred; one by one, they took 20 s on a link with 100 ms."""
+    """The doctor looks at two hundred; one by one, they would take 20 s on a link with 100 ms."""
     start()
     made = []
     for count in (10, 20):

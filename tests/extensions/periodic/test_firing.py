@@ -67,7 +67,7 @@ def test_a_namespace_that_nobody_has_named_is_fired_all_the_same(
 def test_each_cron_text_is_checked_once(
     pool: Pool, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch, jobs: int, texts: int
 ) -> None:
-    """With 10,000 periodic jobs, searching a tick for each took two thirds of a second, and every five seconds."""
+    """With 10,000 periodic jobs, searching a tick for each would take two thirds of a second, every five seconds."""
     with redis_client.pipeline() as stored:
         for number in range(jobs):
             key, text = f"cron_job:default:report {number}", number % texts
@@ -506,7 +506,7 @@ def test_a_refusal_of_redis_is_no_tick_lost(start: Start, pool: Pool, redis_clie
 def test_ticks_that_redis_refused_are_made_up_for_by_the_same_process(
     start: Start, look: Look, queued: Queued, redis_client: redis.Redis
 ) -> None:
-    """They counted as done in the process that was refused, so only another one would have fired them."""
+    """If they counted as done in the process that was refused, only another one would fire them."""
     sidekiq.periodic("* * * * *", job_named(), name="report", catch_up=timedelta(hours=1))
     start()
     redis_client.set("queue:default", "no list")
@@ -533,7 +533,7 @@ class Unprintable(ValueError):
 def test_a_middleware_that_raises_stops_no_other_job(
     start: Start, look: Look, queued: Queued, caplog: pytest.LogCaptureFixture, error: BaseException
 ) -> None:
-    """It ended the round, and so did the next one: jobs behind it in the timetable never fired."""
+    """If it ended each round, jobs behind it in the timetable would never fire."""
     sidekiq.periodic("* * * * *", job_named("Bad"), name="bad")
     sidekiq.periodic("* * * * *", job_named("Good"), name="good")
     start()

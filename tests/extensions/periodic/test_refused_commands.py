@@ -37,7 +37,7 @@ def clerk(redis_client: redis.Redis, redis_url: str, request: pytest.FixtureRequ
 def test_a_tick_that_is_refused_is_fired_later(
     start: Start, pool: Pool, clerk: Pool, redis_client: redis.Redis, policy: dict[str, Any]
 ) -> None:
-    """It was claimed before the command that was refused, and so its job was never pushed."""
+    """A tick that was claimed before the refused command would never have its job pushed."""
     sidekiq.periodic("* * * * *", sidekiq.ruby_job("Report"), name="report", **policy)
     start()
 
@@ -56,7 +56,7 @@ def test_a_tick_that_is_refused_is_fired_later(
 def test_a_job_ends_although_its_history_may_not_be_written(
     start: Start, pool: Pool, clerk: Pool, redis_client: redis.Redis
 ) -> None:
-    """It stayed in flight until the right was given back."""
+    """Otherwise it would stay in flight until the right is given back."""
     sidekiq.periodic("* * * * *", sidekiq.ruby_job("Report"), name="report", overlap="skip")
     start()
     [jid] = Firing().look(pool, NOON + 61.5, b"1")

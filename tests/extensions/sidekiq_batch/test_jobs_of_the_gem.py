@@ -281,7 +281,7 @@ def test_a_damaged_batch_keeps_its_jobs(redis_client: redis.Redis, ran: list[Any
 def test_an_end_that_was_refused_is_counted_once_when_it_is_sent_again(
     redis_client: redis.Redis, redis_url: str, command: str
 ) -> None:
-    """It was counted before the refusal and again afterwards, so callbacks came before the last job, or never."""
+    """Counted before the refusal and again afterwards, it would bring callbacks before the last job, or never."""
     jids = open_batch(redis_client, "1", "2")
     rights = ("ACL", "SETUSER", "clerk", "on", ">pw", "~*", "&*", "+@all")
     redis_client.execute_command(*rights)

@@ -490,7 +490,7 @@ def test_a_key_of_another_type_costs_no_job(
 def test_a_status_that_is_overwritten_while_the_job_runs_keeps_no_job_in_flight(
     redis_client: redis.Redis, work: Callable[[], None], *, fails: bool
 ) -> None:
-    """Its end was refused until somebody deleted the key, and after a restart the job ran again."""
+    """Otherwise its end would be refused until the key is deleted, and after a restart the job would run again."""
 
     @sidekiq.job(name="Import", status=True)
     def run() -> None:

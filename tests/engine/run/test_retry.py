@@ -276,6 +276,20 @@ def test_retry_for_ends_whichever_release_noted_the_first_failure(release: str, 
     assert Attempt(release).fail(job).kind == "dead"
 
 
+@pytest.mark.parametrize("failed_at", [NOW - 100, int(NOW - 100), int((NOW - 100) * 1000)])
+def test_a_job_within_its_retry_for_is_retried_whichever_release_noted_the_first_failure(failed_at: float) -> None:
+    """Whole seconds, as other programs write them, are no milliseconds of 1970: the job would be dead at once."""
+    job = {**JOB, "retry_for": 200, "retry_count": 2, "failed_at": failed_at}
+
+    assert Attempt("8.1.7").fail(job).kind == "retry"
+
+
+@pytest.mark.parametrize("release", ["7.1.3", "7.3.2", "8.1.7"])
+def test_retry_for_false_sets_no_span(release: str) -> None:
+    """In Ruby `false` is no span of 0 seconds, which would end with the first failure."""
+    assert Attempt(release).fail({**JOB, "retry_for": False}).kind == "retry"
+
+
 def wrapped_shutdown() -> list[BaseException]:
     """The ways in which a job may have hidden the stop."""
     circular = Boom()

@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import gc
 import json
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import pytest
 import redis
@@ -18,6 +19,7 @@ from sidekiq_py.engine.report.job_context import JobContext
 from sidekiq_py.engine.run.attempt import Surroundings
 from sidekiq_py.errors import ConfigError, Shutdown
 from sidekiq_py.extension import DeadLetter, Drop, Extension, FetchedJob, JobEnd, Maintenance, Postpone
+from sidekiq_py.middleware.chain import ServerMiddleware
 from sidekiq_py.outcome import Outcome
 from sidekiq_py.registry import Payload, registry
 from sidekiq_py.testing import fake
@@ -63,6 +65,14 @@ class TestPush:
 
         assert client.push({"class": "run", "args": [1], "jid": "b" * 24}) is None
         assert redis_client.llen("queue:default") == 0
+
+    def test_a_push_of_which_no_job_is_left_writes_nothing(self, redis_client, redis_url, tally: Tally):
+        """The commands of extensions belong to the jobs: they would count a job that nobody has enqueued."""
+        tally.stops = {"b" * 24}
+
+        Client(redis_url, sidekiq_version="7.3.2").push({"class": "run", "args": [1], "jid": "b" * 24})
+
+        assert counts(redis_client) == {}
 
     def test_a_scheduled_push_passes_once(self, redis_client, redis_url, tally: Tally, worker: Worker):
         """The move from `schedule` to the queue is no push."""
@@ -167,6 +177,44 @@ class TestEnd:
         assert worker.ran == [7]
         assert [end.kind for end in tally.ends] == ["success"]
         assert len(tally.wrapped) == 1
+
+    def test_each_job_is_wrapped_once_and_those_without_the_key_never(
+        self, redis_client, redis_url, tally: Tally, worker: Worker
+    ):
+        """The chain of one job leaves nothing behind for the next ones."""
+        client = Client(redis_url, sidekiq_version="7.3.2")
+        jids = [client.push({"class": "run", "args": [number]}) for number in range(3)]
+        tally.is_on = False
+        client.push({"class": "run", "args": [3]})
+        worker.start()
+
+        eventually(lambda: len(worker.ran) == 4)
+        assert sorted(tally.wrapped) == sorted(jids)
+
+    def test_the_extension_that_a_push_reaches_first_wraps_the_others(
+        self, redis_client, redis_url, tally: Tally, worker: Worker
+    ):
+        """One that decides, such as a limit, must not let those that count begin with a job that it holds back."""
+        entered: list[str] = []
+
+        class Decider(Extension):
+            name = "decider"
+            phase = "decide"
+            payload_keys: ClassVar[Mapping[str, str]] = {"decided": "nobody decides"}
+
+            def around(self) -> ServerMiddleware:
+                def wrap(job: Any, payload: dict[str, Any], queue: str, call_next: Callable[[], Any]) -> Any:
+                    entered.append(f"decider before {len(tally.wrapped)}")
+                    return call_next()
+
+                return wrap
+
+        program.use(Decider())
+        Client(redis_url, sidekiq_version="7.3.2").push({"class": "run", "args": [1], "decided": True})
+        worker.start()
+
+        eventually(lambda: worker.ran == [1])
+        assert (entered, len(tally.wrapped)) == (["decider before 0"], 1)
 
     def test_a_job_without_the_key_passes_no_hook(self, redis_client, redis_url, tally: Tally, worker: Worker):
         """As if the extension were not there."""

@@ -180,6 +180,20 @@ def test_a_refusal_of_another_kind_is_raised_at_once(push: Push, new_redis_serve
 
 
 @ALL
+def test_a_job_whose_queue_is_no_list_is_refused_at_once(
+    push: Push, redis_server: RedisServer, redis_client: redis.Redis
+) -> None:
+    """The name of the queue is accepted. Nothing waits for a third reply, and the job is not said to be enqueued."""
+    redis_client.set("queue:default", "of another program")
+
+    with pytest.raises(RedisReplyError) as caught:
+        push(redis_server.url)
+
+    assert caught.value.code == "WRONGTYPE"
+    assert "enqueued" not in str(caught.value)
+
+
+@ALL
 def test_a_job_whose_queue_alone_was_refused_is_said_to_be_enqueued(
     push: Push, redis_server: RedisServer, redis_client: redis.Redis, pushed: Pushed
 ) -> None:

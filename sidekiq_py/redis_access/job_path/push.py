@@ -477,11 +477,10 @@ def _read(link: Link, count: int, *, first: int = 0) -> list[tuple[int, RedisRep
 
 
 def _send_again(link: Link, commands: Sequence[bytes], refusals: Sequence[tuple[int, RedisReplyError]]) -> None:
-    """Send what a failover refused once more, on a fresh connection."""
+    """Send what a failover refused once more, on the fresh connection that a link opens after such a refusal."""
     final = refused_for_good(refusals, count=len(commands))
     if final is not None:
         raise final
-    link.close()
     link.send([commands[index] for index, _ in refusals])
     again = _read(link, len(refusals))
     if again:

@@ -155,6 +155,38 @@ def test_a_success_writes_what_its_job_wants(redis_client: redis.Redis, worker: 
     assert (redis_client.get("stat:failed"), redis_client.zcard("retry")) == (None, 0)
 
 
+def test_what_a_success_trims_is_trimmed_after_what_it_writes(redis_client: redis.Redis, worker: Worker) -> None:
+    """A job that keeps a list short relies on it: nothing else would ever shorten it."""
+    worker.declare("note", lambda _: None).decide_outcome = lambda attempt: Outcome(
+        "done",
+        attempt.payload,
+        vital=(("RPUSH", "notes", attempt.payload["jid"]),),
+        trims=(("LTRIM", "notes", -2, -1),),
+    )
+    worker.start()
+    push_jobs(redis_client, [job_text(number, "note") for number in range(5)])
+
+    eventually(lambda: redis_client.get("stat:processed") == b"5")
+    assert redis_client.llen("notes") == 2
+
+
+def test_each_death_trims_the_dead_set(redis_client: redis.Redis, worker: Worker) -> None:
+    """Also where the death is announced to handlers: the dead set of a busy worker must not grow without end."""
+    told: list[str] = []
+
+    def fail(_: int) -> None:
+        raise ValueError("boom")
+
+    worker.declare("fail", fail)
+    worker.hooks.on_death(lambda job, error: told.append(job["jid"]))
+    worker.start(max_retries=0, dead_max_jobs=3)
+    push_jobs(redis_client, [job_text(number, "fail") for number in range(6)])
+
+    eventually(lambda: len(told) == 6)
+    # As in Ruby, one less than the limit stays.
+    assert redis_client.zcard("dead") == 2
+
+
 def test_what_follows_an_end_may_be_refused(
     redis_client: redis.Redis, worker: Worker, caplog: pytest.LogCaptureFixture
 ) -> None:

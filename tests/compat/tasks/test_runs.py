@@ -5,6 +5,7 @@ import copy
 import json
 import logging
 import time
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -412,6 +413,62 @@ def test_a_number_of_retries_counts_for_the_run_that_gave_it(
     second = own_number.delay(None)
 
     assert eventually(lambda: state_of(redis_client, second.id)) == "FAILURE"
+
+
+def test_a_task_that_has_used_up_its_own_number_of_retries_has_failed(
+    app: Celery, worker: TaskWorker, redis_client: redis.Redis
+) -> None:
+    """`retry` raises the task's error then, and `autoretry_for` must not begin to count anew with the task's number."""
+    seen: list[int] = []
+
+    @app.task(bind=True, autoretry_for=(ValueError,), max_retries=3, default_retry_delay=0)
+    def used_up(self: Any) -> None:
+        seen.append(self.request.retries)
+        raise self.retry(exc=ValueError("no"), max_retries=1)
+
+    worker.start()
+    result = used_up.delay()
+
+    eventually(lambda: state_of(redis_client, result.id) == "FAILURE")
+    assert seen == [0, 1]
+
+
+def test_no_death_is_announced_of_a_failed_task_that_is_tried_again(
+    app: Celery, worker: TaskWorker, redis_client: redis.Redis
+) -> None:
+    """It called `retry(throw=False)` before it failed. Who is told of its death would clean up after it too early."""
+    told: list[str] = []
+
+    @app.task(bind=True)
+    def fail(self: Any, is_tried_again: bool) -> None:
+        if is_tried_again:
+            self.retry(countdown=100, throw=False)
+        raise ValueError("no")
+
+    worker.hooks.on_death(lambda job, error: told.append(job["jid"]))
+    worker.start(concurrency=1)
+    fail.delay(True)
+    last = fail.delay(False)
+
+    eventually(lambda: last.id in told)
+    assert told == [last.id]
+    assert redis_client.zcard("retry") == 1
+
+
+def test_a_retry_at_a_moment_says_when(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:
+    """As hooks, `task_retry` and the log show it."""
+    moment = datetime(2040, 1, 1, tzinfo=UTC)
+    seen: list[Any] = []
+
+    @app.task(bind=True)
+    def later(self: Any) -> None:
+        seen.append(self.retry(eta=moment, throw=False).when)
+
+    worker.start()
+    result = later.delay()
+
+    eventually(lambda: state_of(redis_client, result.id) == "SUCCESS")
+    assert seen == [moment]
 
 
 def test_a_retry_that_the_task_swallows_is_made_all_the_same(

@@ -51,6 +51,21 @@ def test_a_task_that_calls_itself_has_the_arguments_of_each_call(app: Celery) ->
     assert own.apply((2,)).get() == [(0,), (1,), (2,)]
 
 
+def test_eager_tasks_within_one_another_have_the_first_as_their_root(app: Celery) -> None:
+    """Each has the one that called it as its parent. Traces and logs put them together by the root."""
+    seen: list[Any] = []
+
+    @app.task(bind=True)
+    def nested(self: Any, depth: int) -> None:
+        seen.append((self.request.root_id, self.request.parent_id))
+        if depth:
+            nested.apply((depth - 1,), task_id=str(depth - 1))
+
+    nested.apply((2,), task_id="2")
+
+    assert seen == [("2", None), ("2", "2"), ("2", "1")]
+
+
 def test_a_run_keeps_its_request_although_the_call_of_all_tasks_is_wrapped(
     app: Celery, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,6 +43,21 @@ def test_an_error_ends_a_chain(eager: SimpleNamespace) -> None:
         chain(eager.boom.s(), eager.add.s(1)).apply_async().get()
 
 
+def test_a_link_of_a_chain_that_ends_in_a_chord_is_called_after_the_body(app: Celery, eager: SimpleNamespace) -> None:
+    """Its result is that of the chain."""
+    seen: list[object] = []
+
+    @app.task
+    def note(result: object) -> None:
+        seen.append(result)
+
+    ending = chord([eager.add.s(10), eager.add.s(20)], eager.total.s())
+
+    chain(eager.add.s(1, 2), ending).apply(link=note.s())
+
+    assert seen == [36]
+
+
 def test_a_chain_leaves_out_a_group_whose_generator_is_empty(tasks: SimpleNamespace) -> None:
     """As it leaves out `group([])`."""
     nothing = group(tasks.add.s(number, 1) for number in ())

@@ -203,6 +203,7 @@ class Exchange:
             else:
                 # One of them may be a suspect, and a suspect must be the only job that is fetched.
                 in_flight.give_back_listed(self._link, owner.name, found[1:])
+                owner.note_returned(found[1:])
                 found = found[:1]
             now = monotonic()
             for number, (queue, raw) in enumerate(found):

@@ -442,6 +442,7 @@ class Waiters:
             with self._pool.link() as link:
                 for (owner, queue), jobs in together.items():
                     in_flight.put_back(link, owner.name, queue, jobs)
+                    owner.note_returned((queue, raw) for raw in jobs)
         finally:
             forget(leaving)
 

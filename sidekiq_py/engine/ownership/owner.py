@@ -41,6 +41,8 @@ class Owner:
         exclusive_field: The field of the marked job that `Ownership.reserve_exclusive` admitted.
         confirmed_at: When this owner was last known to be registered, on the monotonic clock.
         renewed_at: When the request was sent that last renewed the lease.
+        unknown: Queue and bytes of the jobs that the last comparison saw in an inbox and did not know, each with the
+            moves that were open when it was first seen.
     """
 
     def __init__(self, name: str, about: str) -> None:
@@ -52,6 +54,7 @@ class Owner:
         self.exclusive_field: bytes = b""
         self.confirmed_at = monotonic()
         self.renewed_at = -math.inf
+        self.unknown: dict[tuple[str, bytes], frozenset[int]] = {}
         self._batches = itertools.count(1)
 
     def __repr__(self) -> str:
@@ -77,6 +80,11 @@ class Owner:
     def close_batch(self, batch: int) -> None:
         """Note that the batch's reply was read and its jobs are in `units`, or that it will never be read."""
         self.outstanding.discard(batch)
+
+    def note_returned(self, jobs: Iterable[tuple[str, bytes]]) -> None:
+        """Note that these jobs, each given by its queue and its bytes, went back: if they come again, they are new."""
+        for job in jobs:
+            self.unknown.pop(job, None)
 
     def listed(self, queue: str, before: Collection["UnitOfWork"]) -> Counter[bytes]:
         """
@@ -129,8 +137,6 @@ class Ownership:
         self._exclusive_lock = threading.Lock()
         self._epoch = 0
         self._on_epoch = on_epoch
-        # By owner: jobs seen in an inbox but unknown to this process, each with the moves that were open at the time.
-        self._unknown: dict[str, dict[tuple[str, bytes], frozenset[int]]] = {}
         # Earlier epochs that may still have jobs in flight.
         self._former: list[Owner] = []
         self._warn = warn
@@ -258,7 +264,6 @@ class Ownership:
         if is_over and not fields and not any(inboxes):
             with self._lock:
                 self._former = [former for former in self._former if former is not owner]
-                self._unknown.pop(owner.name, None)
             return 0
         return self._put_back(link, owner, before, fields, queues, inboxes)
 
@@ -320,17 +325,16 @@ class Ownership:
     ) -> list[tuple[str, bytes]]:
         """Return queue and bytes of the jobs in inboxes whose reply was lost, in the order in which they should run."""
         under_way = frozenset(owner.outstanding)
-        known = self._unknown.get(owner.name, {})
         unknown: dict[tuple[str, bytes], frozenset[int]] = {}
         orphans = []
         for queue, raws in inboxes.items():
             for raw in _without(raws, owner.listed(queue, before)) if raws else ():
-                moves = known.get((queue, raw), under_way)
+                moves = owner.unknown.get((queue, raw), under_way)
                 if moves.isdisjoint(under_way):
                     orphans.append((queue, raw))
                 else:
                     unknown[queue, raw] = moves
-        self._unknown[owner.name] = unknown
+        owner.unknown = unknown
         return orphans
 
     def _next_owner(self) -> Owner:
@@ -446,7 +450,10 @@ def by_owner(units: Iterable[UnitOfWork]) -> dict[Owner, list[UnitOfWork]]:
 
 def give_back(link: Link, owner: Owner, units: Sequence[UnitOfWork]) -> None:
     """Put jobs of *owner* back in their queues. The first of them will run first."""
-    in_flight.give_back(link, owner.name, [unit.field for unit in units], _listed_among(units))
+    try:
+        in_flight.give_back(link, owner.name, [unit.field for unit in units], _listed_among(units))
+    finally:
+        owner.note_returned((unit.queue, unit.raw) for unit in units)
 
 
 def _listed_among(units: Iterable[UnitOfWork]) -> dict[bytes, bytes]:

@@ -124,6 +124,30 @@ def test_a_job_that_goes_back_during_the_comparison_and_is_fetched_again_is_no_o
     assert redis_client.lrange(inbox, 0, -1) == [b"late"]
 
 
+def test_a_job_that_went_back_and_is_on_its_way_again_is_no_orphan(
+    link: Link, ownership: Ownership, redis_client: redis.Redis
+) -> None:
+    """An earlier comparison saw it on its way here, too: all moves that were open then have ended since."""
+    owner = enter(link, ownership)
+    inbox = f"sidekiq_py:inbox:{owner.name}:default"
+    redis_client.lpush(inbox, "late")
+    first = owner.open_batch()
+    assert ownership.give_back_orphans(link) == 0
+    unit = UnitOfWork(b"late", "default", owner, b"2.0@default", False, monotonic(), is_listed=True)
+    owner.units[unit.field] = unit
+    owner.close_batch(first)
+    give_back(link, owner, [unit])
+    forget([unit])
+
+    second = owner.open_batch()
+    redis_client.lmove("queue:default", inbox, "RIGHT", "LEFT")
+
+    assert ownership.give_back_orphans(link) == 0
+    # Now as if its reply had been lost.
+    owner.close_batch(second)
+    assert ownership.give_back_orphans(link) == 1
+
+
 def test_an_inbox_that_cannot_be_read_holds_up_no_other_orphan(
     link: Link, ownership: Ownership, redis_client: redis.Redis
 ) -> None:

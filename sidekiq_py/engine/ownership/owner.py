@@ -137,6 +137,8 @@ class Ownership:
         self._exclusive_lock = threading.Lock()
         self._epoch = 0
         self._on_epoch = on_epoch
+        # Held during a comparison: what another one puts back may be fetched again before this one puts it back.
+        self._comparing = threading.Lock()
         # Earlier epochs that may still have jobs in flight.
         self._former: list[Owner] = []
         self._warn = warn
@@ -226,14 +228,16 @@ class Ownership:
         Returns:
             The number of jobs that went back.
         """
-        return self._compared(link, ())[0]
+        with self._comparing:
+            return self._compared(link, ())[0]
 
     def give_back_orphans_and_ask(self, link: Link, *questions: Command) -> list[Any]:
         """
         Do the same as `give_back_orphans` and send commands in the same round trip. Returns the replies to them; one
         that Redis refuses is in the list as a `RedisReplyError`.
         """
-        return self._compared(link, questions)[1]
+        with self._comparing:
+            return self._compared(link, questions)[1]
 
     def _compared(self, link: Link, questions: Sequence[Command]) -> tuple[int, list[Any]]:
         """Put orphans back. Returns how many went back, and the replies to *questions*."""

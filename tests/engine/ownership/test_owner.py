@@ -1,5 +1,6 @@
 """Owners: what a process knows of its own jobs, and when it learns that they are not its own any more."""
 
+import threading
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.ownership.owner import Owner, Ownership, UnitOfWork, forget, give_back
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection.link import Link
+from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path import in_flight
 from tests.engine.fetch.in_flight_jobs import fetch, held, push
 from tests.support.waiting import eventually
@@ -146,6 +148,33 @@ def test_a_job_that_went_back_and_is_on_its_way_again_is_no_orphan(
     # Now as if its reply had been lost.
     owner.close_batch(second)
     assert ownership.give_back_orphans(link) == 1
+
+
+def test_what_one_comparison_puts_back_is_no_orphan_for_another_once_it_is_fetched_again(
+    link: Link, pool: Pool, ownership: Ownership, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an outage each capsule compares, and so does each beat. A move that is open then brings the job at once."""
+    owner = enter(link, ownership)
+    inbox = f"sidekiq_py:inbox:{owner.name}:default"
+    redis_client.lpush(inbox, "lost")
+    put_back, fetched = in_flight.give_back_listed, []
+    other = threading.Thread(target=pool.run, args=[ownership.give_back_orphans])
+
+    def put_back_after_the_other(*args: Any) -> int:
+        if not fetched and threading.current_thread() is not other:
+            other.start()
+            other.join(0.5)
+            owner.open_batch()
+            fetched.append(redis_client.lmove("queue:default", inbox, "RIGHT", "LEFT"))
+        return put_back(*args)
+
+    monkeypatch.setattr(in_flight, "give_back_listed", put_back_after_the_other)
+
+    assert ownership.give_back_orphans(link) == 1
+    other.join()
+
+    assert fetched == [None]
+    assert redis_client.lrange("queue:default", 0, -1) == [b"lost"]
 
 
 def test_an_inbox_that_cannot_be_read_holds_up_no_other_orphan(

@@ -124,12 +124,13 @@ class Buffer:
         """
         unserved = self._queues.unserved
         served = [unit for unit in units if unit.queue not in unserved] if unserved else units
-        note_fetched(served)
         if not self.jobs:
             self.is_ahead = False
+        # Before anything that may raise, as a handler of telemetry may: no other list holds these jobs.
         self.jobs.extend(served)
         if len(served) < len(units):
             self._side.give_back([unit for unit in units if unit.queue in unserved])
+        note_fetched(served)
         return len(served)
 
     def note_arrival(self) -> float:

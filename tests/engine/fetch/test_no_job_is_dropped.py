@@ -16,7 +16,7 @@ import redis
 
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.config import CapsuleConfig, Config
-from sidekiq_py.engine.fetch import waiters
+from sidekiq_py.engine.fetch import buffer, waiters
 from sidekiq_py.engine.fetch.basic import BasicFetcher
 from sidekiq_py.engine.fetch.buffer import Buffer
 from sidekiq_py.engine.fetch.exchange import Exchange
@@ -205,8 +205,9 @@ def test_acknowledgements_survive_a_fetch_that_fails_before_it_is_sent(
     assert unit.field not in fetcher._ownership.current.units
 
 
-def test_what_a_move_has_brought_runs_although_the_end_of_an_outage_cannot_be_logged(
-    worker: Worker, redis_client: redis.Redis, faults: Faults, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("part", "name"), [(RedisErrors, "online"), (buffer, "note_fetched")], ids=["log", "event"])
+def test_what_a_move_has_brought_runs_although_it_or_the_end_of_an_outage_cannot_be_told(
+    worker: Worker, redis_client: redis.Redis, faults: Faults, monkeypatch: pytest.MonkeyPatch, part: Any, name: str
 ) -> None:
     """A filter or a handler of the program's log may raise. The job was in flight, and in no buffer."""
     collect = Waiters.collect
@@ -214,7 +215,7 @@ def test_what_a_move_has_brought_runs_although_the_end_of_an_outage_cannot_be_lo
     def bring(*args: Any) -> tuple[list[UnitOfWork], bool]:
         units, is_signalled = collect(*args)
         if units:
-            faults.put(RedisErrors, "online", SystemExit())
+            faults.put(part, name, SystemExit())
         return units, is_signalled
 
     monkeypatch.setattr(Waiters, "collect", bring)
@@ -224,7 +225,7 @@ def test_what_a_move_has_brought_runs_although_the_end_of_an_outage_cannot_be_lo
     push_jobs(redis_client, [job_text(1, "run")])
 
     eventually(lambda: worker.ran == [1], 10)
-    assert faults.raised == ["online"]
+    assert faults.raised == [name]
 
 
 def test_what_a_move_has_brought_goes_back_if_another_move_fails_beyond_measure(

@@ -120,7 +120,7 @@ class Waiter:
         owner, plan = self.owner, self.plan
         assert owner is not None
         assert plan is not None
-        is_answered = True
+        is_answered, is_read = True, False
         try:
             if self.acknowledgements is not None and self._is_answered:
                 self._note_acknowledged(self.acknowledgements)
@@ -128,6 +128,7 @@ class Waiter:
             if not is_answered:
                 return None
             raw, *look = self.link.receive_all(1 + len(plan.look))
+            is_read = True
             if isinstance(raw, RedisReplyError):
                 if not self._is_answered:
                     # If the user has lost the right to CLIENT REPLY, this is the reply to that command, and every reply
@@ -153,18 +154,16 @@ class Waiter:
             owner.units[unit.field] = unit
             return unit
         finally:
-            if is_answered:
+            if not is_read and is_answered:
+                # The reply to the move is still on its way, and would be taken for the reply to the next command.
+                self.give_up()
+            elif is_answered:
                 self.close_batch()
 
     def _note_acknowledged(self, acknowledgements: Acknowledgements) -> None:
         """Read the replies to the acknowledgements that were sent before the move."""
         replies = self.link.receive_all(len(acknowledgements.commands))
-        try:
-            is_accepted = acknowledgements.note(replies)
-        except BaseException:
-            # The reply to the move is still on its way, and would be taken for the reply to the next command.
-            self.link.close()
-            raise
+        is_accepted = acknowledgements.note(replies)
         self.acknowledgements = None
         if self._probed_on != self.link.generation:
             skips = self.link.receive_skip_probe()

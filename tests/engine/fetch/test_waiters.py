@@ -12,6 +12,7 @@ from sidekiq_py.engine.fetch.settle import Settler
 from sidekiq_py.engine.fetch.waiters import Waiters
 from sidekiq_py.engine.ownership.owner import Ownership, UnitOfWork
 from sidekiq_py.errors import RedisReplyError
+from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.wire import keys
@@ -297,6 +298,21 @@ def test_an_error_beside_a_reply_ends_the_connection_on_which_more_is_to_come(
     group.open(())
     redis_client.lpush(keys.queue("default"), b'{"jid":"second"}')
     assert b'{"jid":"second"}' in [unit.raw for unit in collected(group)]
+
+
+def test_an_interrupt_between_two_replies_ends_the_connection(
+    group: Waiters, counted: Counted, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a signal handler that a job has left behind. The reply to the open move would be taken for the next one's."""
+    succeeded(group, counted, redis_client, "first")
+    [answered] = [waiter for waiter in group._waiters if not waiter.is_open]
+    group.open(())
+    with monkeypatch.context() as patch:
+        patch.setattr(Link, "has_unread", property(lambda link: signal.raise_signal(signal.SIGINT)))
+        with pytest.raises(KeyboardInterrupt):
+            collected(group)
+
+    assert not answered.link.is_open
 
 
 @pytest.fixture

@@ -15,8 +15,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
 from inspect import iscoroutinefunction
-from typing import Any
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 Middleware = Callable[..., Any]
 _Outcome = tuple[Any, BaseException | None]
 
@@ -117,9 +118,16 @@ class _InThread:
 
     async def run(self, middleware: Middleware, job: Any, payload: dict[str, Any], queue: str) -> Any:
         context = copy_context()
-        outer = self._loop.run_in_executor(
-            _executor(), context.run, middleware, job, payload, queue, self._call_next_blocking
-        )
+        call: Future[Any] = Future()
+        try:
+            _executor().submit(
+                fulfil, lambda: context.run(middleware, job, payload, queue, self._call_next_blocking), call
+            )
+        except RuntimeError:
+            # The system allows no more threads. The call is queued nevertheless, but this job has failed.
+            if call.cancel():
+                raise
+        outer = asyncio.wrap_future(call)
         while not outer.done():
             try:
                 await asyncio.wait([outer])
@@ -171,6 +179,18 @@ def _hand_over(task: "asyncio.Task[_Outcome]", done: "Future[Any]") -> None:
         done.set_exception(error)
     else:
         done.set_result(result)
+
+
+def fulfil(call: Callable[[], T], future: "Future[T]") -> None:
+    """Make a call and give its outcome to a future, unless that was cancelled before."""
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(call())
+    except BaseException as error:  # noqa: BLE001 — whoever waits for the future gets it
+        future.set_exception(error)
+        # Otherwise the error's traceback would hold the future, which holds the error.
+        del future
 
 
 def _executor() -> ThreadPoolExecutor:

@@ -12,6 +12,7 @@ import pytest
 import sidekiq_py as sidekiq
 from sidekiq_py import program
 from sidekiq_py.errors import ConfigError, JobDeclarationError
+from sidekiq_py.middleware import mixed_chain
 from sidekiq_py.middleware.chain import Chain
 from sidekiq_py.middleware.running import arun, run
 from sidekiq_py.registry import JobDefinition
@@ -293,6 +294,45 @@ def test_what_a_job_makes_of_its_cancellation_counts(*, is_plain: bool) -> None:
     assert asyncio.run(cancelled(0)) == "short"
     with pytest.raises(LookupError, match="half done"):
         asyncio.run(cancelled(1))
+
+
+def test_a_job_that_gets_no_thread_for_its_plain_middleware_does_not_run_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pool queues the call before it finds that the system allows no more threads. The job has failed then."""
+    entered: list[int] = []
+
+    def enter(job: Any, payload: dict[str, Any], queue: str, call_next: Callable[[], Any]) -> Any:
+        entered.append(payload["args"][0])
+        return call_next()
+
+    sidekiq.server_middleware.add(enter)
+    monkeypatch.setattr(mixed_chain, "_threads", None)
+    may_end = asyncio.Event()
+
+    async def work(n: int) -> None:
+        if n == 1:
+            await may_end.wait()
+
+    definition = plain(work)
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def run_two() -> None:
+        first = asyncio.create_task(arun(definition, {**PAYLOAD, "args": [1]}, "q", program.server_middleware))
+        while not entered:
+            await asyncio.sleep(0.01)
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            with pytest.raises(RuntimeError, match="thread"):
+                await arun(definition, {**PAYLOAD, "args": [2]}, "q", program.server_middleware)
+        may_end.set()
+        await first
+        # It comes after whatever was queued.
+        await arun(definition, {**PAYLOAD, "args": [3]}, "q", program.server_middleware)
+
+    asyncio.run(run_two())
+
+    assert entered == [1, 3]
 
 
 @pytest.mark.parametrize("is_plain", [True, False], ids=["plain middleware", "no middleware"])

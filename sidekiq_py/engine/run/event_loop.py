@@ -27,6 +27,7 @@ from sidekiq_py.engine.run.attempt import AttemptEnd, Payload, Surroundings, is_
 from sidekiq_py.engine.run.forked import fork_count, leave_if_forked
 from sidekiq_py.engine.run.thread_dump import awaited_stack
 from sidekiq_py.errors import Shutdown, TerminatedError
+from sidekiq_py.middleware.mixed_chain import fulfil
 from sidekiq_py.middleware.running import arun
 from sidekiq_py.registry import JobDefinition
 
@@ -381,7 +382,7 @@ class EventLoop:
             try:
                 # A thread for this call alone. No pool takes calls once the program's main thread has ended, although
                 # others may keep the program, and this worker in it, alive.
-                threading.Thread(target=_make, args=(call, queued), name="sidekiq.settle-late", daemon=True).start()
+                threading.Thread(target=fulfil, args=(call, queued), name="sidekiq.settle-late", daemon=True).start()
             except RuntimeError:
                 # The system allows no more threads.
                 queued = self._queue(call)
@@ -394,7 +395,7 @@ class EventLoop:
         # If the system allows no more threads, this queues the call and raises. The first thread makes the call then.
         # After the end of the program's main thread, it raises without queueing it.
         with suppress(RuntimeError):
-            self._settling.submit(_make, call, future)
+            self._settling.submit(fulfil, call, future)
         return future
 
     def _release(self, run: _Run) -> None:
@@ -405,16 +406,6 @@ class EventLoop:
             self._resize()
         elif was_full:
             self._on_room()
-
-
-def _make(call: Callable[[], T], future: "Future[T]") -> None:
-    """Make a call for a future, unless the future was cancelled."""
-    if not future.set_running_or_notify_cancel():
-        return
-    try:
-        future.set_result(call())
-    except BaseException as error:  # noqa: BLE001 — whoever waits for the future gets it
-        future.set_exception(error)
 
 
 async def _to_its_end(future: "asyncio.Future[T]") -> T:

@@ -87,9 +87,16 @@ class BasicFetcher:
                 outage.failed(error)
                 self._stopping.wait(_RETRY_SECONDS)
                 continue
-            outage.over()
-            if unit is not None:
-                return unit
+            try:
+                outage.over()
+                if unit is not None:
+                    note_fetched((unit,))
+                    return unit
+            except BaseException:
+                # The program's log may raise, or a handler of telemetry. Redis no longer has the job.
+                if unit is not None:
+                    self.requeue([unit])
+                raise
         return None
 
     @property
@@ -261,7 +268,6 @@ class BasicFetcher:
         if queue in self._queues.unserved or self._stopping.is_set():
             self.requeue([unit])
             return None
-        note_fetched((unit,))
         return unit
 
     def _open_queues(self, link: Link) -> list[str]:

@@ -16,7 +16,7 @@ import redis
 
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.config import CapsuleConfig, Config
-from sidekiq_py.engine.fetch import buffer, waiters
+from sidekiq_py.engine.fetch import basic, buffer, waiters
 from sidekiq_py.engine.fetch.basic import BasicFetcher
 from sidekiq_py.engine.fetch.buffer import Buffer
 from sidekiq_py.engine.fetch.exchange import Exchange
@@ -559,6 +559,22 @@ def test_a_job_that_could_not_be_put_back_is_kept_and_put_back_later(
 
     eventually(lambda: redis_client.llen("queue:default") == 2)
     assert redis_client.rpop("queue:default", 2) == [b"first", b"second"]
+    fetcher.close()
+
+
+@pytest.mark.parametrize(("part", "name"), [(basic.Outage, "over"), (basic, "note_fetched")], ids=["log", "event"])
+def test_what_the_basic_fetcher_has_taken_goes_back_if_it_or_the_end_of_an_outage_cannot_be_told(
+    pool: Pool, redis_client: redis.Redis, faults: Faults, part: Any, name: str
+) -> None:
+    """A filter or a handler of the program's log may raise. Redis no longer had the job."""
+    fetcher = BasicFetcher(CapsuleConfig(), pool, report=lambda error, context: None)
+    redis_client.lpush("queue:default", "job")
+    faults.put(part, name, SystemExit())
+
+    with pytest.raises(SystemExit):
+        fetcher.take()
+
+    assert redis_client.lrange("queue:default", 0, -1) == [b"job"]
     fetcher.close()
 
 

@@ -43,6 +43,7 @@ from sidekiq_py.redis_access.job_path.push import Outgoing, PushedJob, PushSlice
 from sidekiq_py.redis_access.job_path.settle_script import Effect, Held, Join, Once, Tally, Unless, write
 from sidekiq_py.redis_access.job_path.verbs import Verb, verbs
 from sidekiq_py.redis_access.job_path.watched_push import Watched
+from sidekiq_py.redis_access.processes import declared_classes
 from sidekiq_py.registry import Admit, JobDefinition, Payload
 from sidekiq_py.wire.dialect import Dialect
 
@@ -57,6 +58,8 @@ __all__ = (  # noqa: RUF022 — by what they are for
     "Move", "move", "move_to", "revoked",
     # For declared jobs that decide their own outcome (`JobDefinition.decide_outcome`).
     "Admit", "Attempt", "DeadLimits", "JobDefinition", "Kind", "Outcome", "Payload", "Question",
+    # Which classes the workers of Python can run.
+    "declared_classes",
     # Redis, and the time.
     "Link", "Pool", "RedisSettings", "Script", "Sentinels", "monotonic", "now_seconds", "place", "redact",
     "sentinels_of",

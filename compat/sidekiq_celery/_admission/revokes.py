@@ -18,6 +18,7 @@ import math
 import os
 import time
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any
 
 from sidekiq_celery._admission import waiting
@@ -25,7 +26,7 @@ from sidekiq_celery._send.clients import as_operational, client_of
 from sidekiq_celery._wire.payload import KEY
 from sidekiq_celery.contract import App
 from sidekiq_celery.utils.functional import maybe_list
-from sidekiq_py.extension import Command, Pool, revoked
+from sidekiq_py.extension import Command, declared_classes, revoked
 from sidekiq_py.payloads import keys
 
 _log = logging.getLogger("celery.worker.control")
@@ -167,22 +168,21 @@ def matches(stamps: Mapping[str, Any], revoked_stamps: Mapping[str, float], now:
 def _call_up(app: App, task_ids: list[str]) -> None:
     client = client_of(app)
 
+    @cache
+    def run_here() -> frozenset[str]:
+        # Python workers tell an app without the tasks, such as the dashboard's.
+        processes = client.pool.command("SMEMBERS", keys.PROCESSES)
+        identities = [identity.decode(errors="surrogateescape") for identity in processes]
+        return frozenset().union(*filter(None, declared_classes.read(client.pool, identities).values()))
+
     # A Ruby job would run, because Ruby processes do not check revokes.
     def is_task(payload: Mapping[str, Any]) -> bool:
-        name = payload.get("class", "")
-        return name in app.tasks or (KEY in payload and _is_run_here(client.pool, name))
+        name = payload.get("class")
+        return name in app.tasks or (KEY in payload and name in run_here())
 
     for name in (keys.RETRY, keys.SCHEDULE):
         if 0 < waiting.size(client.pool, name) <= MOST_SEARCHED:
             waiting.call_up(client, name, "jid", task_ids, is_task)
-
-
-def _is_run_here(pool: Pool, name: str) -> bool:
-    """True if a Python worker runs jobs of this name. It tells an app without the tasks, such as the dashboard's."""
-    identities = [identity.decode(errors="replace") for identity in pool.command("SMEMBERS", keys.PROCESSES)]
-    published = pool.batch([("GET", keys.declared(identity)) for identity in identities]) if identities else []
-    text = json.dumps(name, ensure_ascii=False).encode()
-    return any(text in names for names in published if names)
 
 
 def _checked(task_id: Any) -> str:

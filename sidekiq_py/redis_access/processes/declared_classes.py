@@ -26,8 +26,8 @@ def publish(pool: Pool, identity: str, classes: Sequence[str]) -> None:
 
 
 def read(pool: Pool, identities: Sequence[str]) -> dict[str, frozenset[str] | None]:
-    """The classes that each process can run; None for a process that has not published them."""
-    replies = pool.batch([("GET", keys.declared(identity)) for identity in identities])
+    """The classes that each process can run; None for one that has not published them, or whose key is foreign."""
+    replies = pool.well_typed([("GET", keys.declared(identity)) for identity in identities])
     return {identity: _classes(raw) for identity, raw in zip(identities, replies, strict=True)}
 
 

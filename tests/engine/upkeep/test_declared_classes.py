@@ -121,6 +121,14 @@ def test_what_cannot_be_read_counts_as_unsaid(pool: Pool, redis_client: redis.Re
     assert declared_classes.read(pool, [IDENTITY, "other"]) == {IDENTITY: None, "other": None}
 
 
+def test_a_foreign_key_hides_no_other_process(pool: Pool, redis_client: redis.Redis) -> None:
+    """What another program has put there concerns one process alone."""
+    redis_client.lpush(KEY, "foreign")
+    redis_client.set("sidekiq_py:declared:other", '["Sum"]')
+
+    assert declared_classes.read(pool, [IDENTITY, "other"]) == {IDENTITY: None, "other": frozenset({"Sum"})}
+
+
 def test_a_worker_says_it_with_its_heartbeat(
     start_worker: Callable[..., WorkerProcess], redis_client: redis.Redis
 ) -> None:

@@ -1,10 +1,14 @@
 """An error reply is known by its code, also where a script met it, in the words of every server."""
 
 import asyncio
+import socket
 import ssl
+import struct
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from socketserver import BaseRequestHandler, TCPServer
 
 import pytest
 import redis
@@ -137,15 +141,69 @@ def test_a_database_that_the_server_does_not_have(server: RedisServer) -> None:
     pool.close()
 
 
+@contextmanager
+def serving(server: TCPServer) -> Iterator[str]:
+    """The URL of *server*, which serves on a thread until the block ends."""
+    with server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"redis://127.0.0.1:{server.server_address[1]}/0"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 def test_an_http_server_is_told_from_a_redis_that_is_down() -> None:
     """A wrong port is a common slip, and "out of reach" alone sends people to a firewall."""
-    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
-        serving = threading.Thread(target=server.serve_forever, args=(0.01,))
-        serving.start()
-        pool = Pool(RedisSettings(f"redis://127.0.0.1:{server.server_port}/0"))
+    with serving(HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)) as url:
+        pool = Pool(RedisSettings(url))
         with pytest.raises(RedisConnectionError, match="what answers there is not Redis") as raised:
             pool.command("PING")
         assert not raised.value.is_advised
         pool.close()
-        server.shutdown()
-        serving.join()
+
+
+def reset(connection: socket.socket) -> None:
+    """What was sent is thrown away, and the peer learns it by a reset."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def read_all(connection: socket.socket) -> None:
+    """What was sent is read, so that the connection ends in an orderly way."""
+    connection.recv(65_536)
+
+
+def send_alert(connection: socket.socket) -> None:
+    """As a TLS server does that was spoken to in plain text: "protocol version"."""
+    connection.recv(65_536)
+    connection.sendall(b"\x15\x03\x01\x00\x02\x02\x46")
+
+
+def push(url: str) -> None:
+    """By the client that blocks."""
+    sidekiq.Client(url).push({"class": "A", "args": []})
+
+
+def push_async(url: str) -> None:
+    """By the client that is awaited."""
+    asyncio.run(sidekiq.AsyncClient(url).push({"class": "A", "args": []}))
+
+
+@pytest.mark.parametrize("push", [push, push_async])
+@pytest.mark.parametrize("hang_up", [reset, read_all, send_alert])
+def test_a_server_that_hangs_up_at_once_may_want_tls(
+    hang_up: Callable[[socket.socket], None], push: Callable[[str], None]
+) -> None:
+    """The advice is the same for each way to do so, and whatever the client did at that moment."""
+
+    class Handler(BaseRequestHandler):
+        def handle(self) -> None:
+            hang_up(self.request)
+            self.request.close()
+
+    with serving(TCPServer(("127.0.0.1", 0), Handler)) as url:
+        with pytest.raises(RedisConnectionError, match="write rediss:// in the URL") as raised:
+            push(url)
+        assert raised.value.is_advised
+        assert "is not Redis" not in str(raised.value)

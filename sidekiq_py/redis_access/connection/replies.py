@@ -23,16 +23,24 @@ _WITHIN_A_SCRIPT = re.compile(
 # Redis 7.0 adds where the command stands in the script, in all but the result of `redis.pcall`; Valkey 9 leaves out the
 # digest.
 _PLACE_IN_A_SCRIPT = re.compile(r" script: (?:[0-9a-f]{40}, )?on @?user_script:\d+\.$")
+# A server that hangs up at once mostly does not say why. The error depends on what the client did at that moment: it
+# connected, read or wrote, or asyncio knew before anything was written ("Connection lost").
+_HUNG_UP_AT_ONCE = (
+    "If this server uses TLS, write rediss:// in the URL; if it asks for a client's certificate, add ssl_certfile and "
+    "ssl_keyfile; if it does neither, perhaps all connections that its `maxclients` allows are in use"
+)
+# An alert of TLS (RFC 8446, 5.1) is a record of type 21.
+_ALERT_OF_TLS = r'got "\x15" as reply type byte'
 # By a part of the error's text: what to do if a server was found, but no connection could be made.
 _WHERE_A_SERVER_WAS_FOUND = {
-    "reset by peer": "If this server uses TLS, write rediss:// in the URL; if it asks for a client's certificate, add "
-    "ssl_certfile and ssl_keyfile",
+    "ConnectionResetError": _HUNG_UP_AT_ONCE,
+    "BrokenPipeError": _HUNG_UP_AT_ONCE,
+    "Connection lost": _HUNG_UP_AT_ONCE,
+    "Connection closed by server": _HUNG_UP_AT_ONCE,
+    _ALERT_OF_TLS: "That is how a server that uses TLS answers: write rediss:// in the URL",
     "handshake operation timed out": "If this server does not use TLS, write redis:// in the URL, not rediss://",
     "max number of clients reached": "All connections that its `maxclients` allows are in use: `redis-cli CLIENT LIST` "
     "shows by whom; raise it, or run fewer processes",
-    # In `async` code the refusal is mostly lost, because asyncio finds the connection closed when it writes.
-    "Connection lost": "The server closed the new connection at once; perhaps all connections that its `maxclients` "
-    "allows are in use",
     "certificate is not valid for": "Use a host name that is in the certificate, or add "
     "ssl_check_hostname=false to the URL",
     "certificate has expired": "Renew the server's certificate or its authority's; if neither has expired, set this "
@@ -95,9 +103,9 @@ def not_connected(error: Exception) -> RedisError:
     if isinstance(cause, ssl.SSLError) and str(cause) not in text:
         # In `async` code, redis-py 5.0 only says "Error 1 connecting to localhost:6379. 1."
         text = f"{text.rstrip('.')}: {cause}"
-    if "Protocol error" in text:
+    if "Protocol error" in text and _ALERT_OF_TLS not in text:
         text = f"{text}; what answers there is not Redis"
-    said = f"{text} {cause}"
+    said = f"{text} {type(cause).__name__} {cause}"
     advice = next((advice for sign, advice in _WHERE_A_SERVER_WAS_FOUND.items() if sign in said), None)
     if advice is None and (isinstance(cause, ssl.SSLError) or _A_FILE_OF_TLS_IS_MISSING.search(text)):
         advice = "Check ssl_ca_certs, ssl_certfile and ssl_keyfile in the URL"

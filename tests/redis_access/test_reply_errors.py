@@ -127,7 +127,7 @@ def test_a_refused_certificate_is_told_where_redis_py_keeps_it_to_itself() -> No
 
 def test_tls_with_a_server_that_does_not_use_it(server: RedisServer) -> None:
     """The server waits for the end of what it takes for a command, so all that shows is a timeout."""
-    pool = Pool(RedisSettings(server.url.replace("redis://", "rediss://"), connect_timeout_seconds=0.1))
+    pool = Pool(RedisSettings(server.url.replace("redis://", "rediss://"), socket_timeout_seconds=0.1))
     with pytest.raises(RedisConnectionError, match="write redis:// in the URL, not rediss://") as raised:
         pool.command("PING")
     assert raised.value.is_advised

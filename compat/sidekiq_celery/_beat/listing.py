@@ -43,8 +43,10 @@ def entries(pool: Pool) -> Iterable[Mapping[str, Any]]:
             continue
         if time.time() - at > _KEPT_SECONDS:
             continue
-        [reply] = pool.readable([("HGETALL", f"sidekiq_py:beat:{app_name}")])
-        texts = dict(_pairs(reply or []))
+        key = f"sidekiq_py:beat:{app_name}"
+        replies = pool.readable([("HGETALL", key), ("SMEMBERS", f"{key}:held")])
+        texts = dict(_pairs(replies[0] or []))
+        paused = {name.decode(errors="replace") for name in replies[1] or []}
         for name, task, schedule in known:
             runs = read_runs(texts.get(name, b""), UTC)
             sent_at = None if runs is None else runs.sent_at
@@ -53,6 +55,7 @@ def entries(pool: Pool) -> Iterable[Mapping[str, Any]]:
                 "cron": schedule,
                 "class": task,
                 "by": f"celery beat {app_name}",
+                "enabled": name not in paused,
                 "last_enqueue_time": None if sent_at is None else sent_at.isoformat(),
             }
 

@@ -64,7 +64,7 @@ def list_jobs(as_json: bool = False) -> None:
         return
     now = store.redis_now(jobs.pool)
     rows = [_row(job, now) for job in found]
-    rows += [(*(str(entry.get(key) or "") for key in ("name", "cron", "class", "next", "by")), "") for entry in others]
+    rows += [_row_of_other(entry) for entry in others]
     echo_table(("NAME", "CRON", "CLASS", "NEXT", "BY", ""), rows)
 
 
@@ -331,6 +331,11 @@ def _row(job: CronJob, now: float) -> tuple[str, ...]:
         return job.name, job.cron, job.klass, "-", by, f"disabled: {job.reason}" if job.reason else "disabled"
     ticks = job.next_ticks(1, after=now)
     return job.name, job.cron, job.klass, relative(ticks[0], now) if ticks else "never", by, ""
+
+
+def _row_of_other(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    texts = (str(entry.get(key) or "") for key in ("name", "cron", "class", "next", "by"))
+    return *texts, "" if entry.get("enabled", True) else "disabled"
 
 
 def _as_dict(job: CronJob, *, ticks: int = 1) -> dict[str, Any]:

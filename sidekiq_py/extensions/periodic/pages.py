@@ -128,7 +128,8 @@ def _act_on_all(visit: Visit, action: str) -> Any:
 def _texts(entry: Mapping[str, Any]) -> dict[str, str]:
     """The texts of an entry that another extension lists, which may hold anything."""
     fields = {name: str(entry.get(name) or "") for name in ("name", "cron", "class", "by")}
-    return {**fields, "last": str(entry.get("last_enqueue_time") or "")}
+    state = "" if entry.get("enabled", True) else "disabled"
+    return {**fields, "last": str(entry.get("last_enqueue_time") or ""), "state": state}
 
 
 def _shown(visit: Visit, job: CronJob) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import redis
 from click.testing import CliRunner
-from sidekiq_celery import Celery
+from sidekiq_celery import Celery, beat_state
 from sidekiq_celery._beat import listing
 from sidekiq_celery._beat.persistent import PersistentScheduler
 from sidekiq_celery.schedules import crontab
@@ -49,6 +49,18 @@ def test_what_a_beat_sends_is_listed_beside_periodic_jobs(
     assert found["report"]["by"] == "celery beat shop"
     assert found["poll"]["cron"] == "every 10.00 seconds"
     assert found["poll"]["last_enqueue_time"] is None
+
+
+def test_a_paused_entry_is_shown_as_disabled(redis_url: str, listed: Callable[[], list[dict[str, Any]]]) -> None:
+    """No beat sends it until it is resumed."""
+    app = Celery("shop", broker=redis_url)
+    app.conf.beat_schedule = {name: {"task": "shop.poll", "schedule": 10.0} for name in ("poll", "report")}
+    PersistentScheduler(app=app)
+
+    beat_state.pause(app, "poll")
+
+    found = {entry["name"]: entry["enabled"] for entry in listed()}
+    assert (found["poll"], found["report"]) == (False, True)
 
 
 def test_what_no_beat_has_confirmed_for_a_day_is_shown_no_more(

@@ -380,6 +380,27 @@ def test_what_sidekiq_scheduler_keeps_is_listed_below(run: Callable[..., Any], r
     assert found == [("a", "0 9 * * *", "A", by), ("b", "every 1h", "B", by)]
 
 
+def test_what_sidekiq_scheduler_does_not_fire_is_shown_as_disabled(
+    run: Callable[..., Any], redis_client: redis.Redis
+) -> None:
+    """Its Web tab switches entries on and off in the hash of states, which counts more than the entry's own option."""
+    schedules = {
+        "off": '{"cron":"0 9 * * *","class":"A","enabled":false}',
+        "on": '{"cron":"0 9 * * *","class":"A"}',
+        "switched off": '{"cron":"0 9 * * *","class":"A","enabled":true}',
+        "switched on": '{"cron":"0 9 * * *","class":"A","enabled":false}',
+    }
+    redis_client.hset("schedules", mapping=schedules)
+    states = {"switched off": '{"enabled":false}', "switched on": '{"enabled":true}', "on": "{", "off": "[]"}
+    redis_client.hset("sidekiq-scheduler:states", mapping=states)
+
+    found = {entry["name"]: entry["enabled"] for entry in run("list", "--json")}
+
+    assert found == {"off": False, "on": True, "switched off": False, "switched on": True}
+    shown = [line.split("sidekiq-scheduler")[1].strip() for line in run("list").splitlines()[1:]]
+    assert shown == ["disabled", "", "disabled", ""]
+
+
 def test_what_needs_rails_is_not_pushed_by_hand(run: Callable[..., Any], redis_client: redis.Redis) -> None:
     """An Active Job's message is no payload that Ruby could run."""
     redis_client.sadd("cron_jobs:default", "cron_job:default:rails")

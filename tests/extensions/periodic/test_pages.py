@@ -88,6 +88,13 @@ def test_entries_of_beat_are_rows_without_buttons(visitor, redis_url):
     assert "Run now</button>" not in page.text
 
 
+def test_what_another_scheduler_does_not_fire_is_shown_as_disabled(visitor, redis_client):
+    """As the jobs of the timetable are."""
+    redis_client.hset("schedules", "report", '{"cron":"0 9 * * *","class":"Report","enabled":false}')
+
+    assert "report 0 9 * * * Report sidekiq-scheduler disabled" in visitor().get("/cron").shown
+
+
 @pytest.mark.parametrize("path", ["/cron", "/cron/job?name=report"])
 def test_the_queue_of_a_periodic_job_leads_to_its_page(visitor, report, path):
     """As everywhere else on the dashboard."""

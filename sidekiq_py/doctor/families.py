@@ -3,7 +3,7 @@ Keys that do not belong to open-source Sidekiq: which product they belong to, an
 
 Source: wiki and change logs of Sidekiq Pro and Enterprise (no code of theirs is public); sidekiq-cron 1.12 and 2.3,
 sidekiq-scheduler 6.0, sidekiq-unique-jobs 8.0, gitlab-sidekiq-fetcher 0.9, sidekiq-status 4.0, sidekiq-throttled 1,
-sidekiq-limit_fetch 4.4, sidekiq-grouping 1.3, activejob-uniqueness 0.4.
+sidekiq-limit_fetch 4.4, sidekiq-grouping 1.3, sidekiq-debouncer 3.2, sidekiq-fair_tenant 0.1, activejob-uniqueness 0.4.
 """
 
 import re
@@ -30,6 +30,11 @@ class Family(NamedTuple):
 
 SUPER_FETCH = "Sidekiq Pro's super_fetch"
 GITLAB = "GitLab's reliable fetcher"
+_LOSES_JOBS = (
+    "Its client middleware raises for a class that Ruby does not have, so Ruby's poller loses Python's scheduled jobs "
+    "and retries"
+)
+_DECLARE_THEM = "Declare the classes of Python's jobs in Ruby, too."
 
 FAMILIES = (
     Family(
@@ -116,9 +121,20 @@ FAMILIES = (
     Family(
         "sidekiq-grouping",
         r"batching:(?:batches|last_execution_time:.*|lock:.*)",
-        "Jobs pushed from Python are not grouped. Its client middleware raises for a class that Ruby does not have, so "
-        "Ruby's poller loses Python's scheduled jobs and retries",
-        "Declare the classes of Python's jobs in Ruby, too.",
+        f"Jobs pushed from Python are not grouped. {_LOSES_JOBS}",
+        _DECLARE_THEM,
+    ),
+    Family(
+        "sidekiq-debouncer",
+        r"debouncer|debounce/v\d+/.*",
+        f"Jobs pushed from Python are not debounced. {_LOSES_JOBS}",
+        _DECLARE_THEM,
+    ),
+    Family(
+        "sidekiq-fair_tenant",
+        r"sidekiq-fair_tenant:.*",
+        f"Jobs pushed from Python go to the queue that they name. {_LOSES_JOBS}",
+        _DECLARE_THEM,
     ),
     Family(
         "activejob-uniqueness",

@@ -153,6 +153,9 @@ def test_working_lists_of_gitlab_whose_process_is_gone(look: Look, redis_client:
         ("limit:heartbeat:0a0b", "sidekiq-limit_fetch"),
         ("batching:batches", "sidekiq-grouping"),
         ("batching:last_execution_time:report_job_default", "sidekiq-grouping"),
+        ("debouncer", "sidekiq-debouncer"),
+        ("debounce/v3/ReportJob/7", "sidekiq-debouncer"),
+        ("sidekiq-fair_tenant:enqueued:ReportJob:tenant:7", "sidekiq-fair_tenant"),
         ("activejob_uniqueness:billing/invoice_job:0a0b", "activejob-uniqueness"),
     ],
 )

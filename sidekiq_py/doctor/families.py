@@ -2,7 +2,7 @@
 Keys that do not belong to open-source Sidekiq: which product they belong to, and what that means for Python.
 
 Source: wiki and change logs of Sidekiq Pro and Enterprise (no code of theirs is public); sidekiq-cron 1.12 and 2.3,
-sidekiq-scheduler 6.0, sidekiq-unique-jobs 8.0, gitlab-sidekiq-fetcher 0.9, sidekiq-status 4.0, sidekiq-throttled 1,
+sidekiq-scheduler 6.0, sidekiq-unique-jobs 8.1, gitlab-sidekiq-fetcher 0.9, sidekiq-status 4.0, sidekiq-throttled 2.1,
 sidekiq-limit_fetch 4.4, sidekiq-grouping 1.3, sidekiq-debouncer 3.2, sidekiq-fair_tenant 0.1, activejob-uniqueness 0.4.
 """
 

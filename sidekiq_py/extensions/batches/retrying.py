@@ -1,7 +1,8 @@
 """Find members in Redis: in `retry` and in the dead set to retry them, and anywhere by their jids."""
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence, Set
 
+from sidekiq_py.api.bulk import BulkResult, slices
 from sidekiq_py.api.job_record import JobRecord
 from sidekiq_py.api.job_sets import DeadSet, JobSet, RetrySet, ScheduledSet, SortedEntry
 from sidekiq_py.api.queue import Queue
@@ -60,28 +61,34 @@ def retry_failed(client: Client, bid: str) -> int:
     count = 0
     sets: tuple[JobSet, ...] = (RetrySet(client=client), DeadSet(client=client))
     for one in sets:
-        tracked: list[tuple[SortedEntry, int]] = []
-        result = one.retry_many(_untracked(one, bid, tracked))
-        count += result.moved
-        for entry, number in tracked:
-            track = rows.track_of(client.pool, bid, number)
-            if entry.retry():
-                count += 1
-                if track is not None:
-                    # If this process is killed before this, the row is corrected when the job begins.
-                    steps.call(client.pool, "enqueued_again", bid, number, track)
-        if result.errors:
-            raise result.errors[0][1]
+        results = [_retry(client.pool, bid, one, part) for part in slices(_members(one, bid), None)]
+        count += sum(result.moved for result in results)
+        for result in results:
+            for _, error in result.errors:
+                raise error
     return count
 
 
-def _untracked(one: JobSet, bid: str, tracked: list[tuple[SortedEntry, int]]) -> Iterator[SortedEntry]:
-    """The batch's members in a set. Those with a row, which has to change with them, are added to *tracked* instead."""
+def _members(one: JobSet, bid: str) -> Iterator[tuple[SortedEntry, int]]:
+    """The batch's members in a set, with their numbers."""
     for entry in one.scan(f'*"{bid}"*'):
         membership = membership_of(entry.item)
-        if membership is None or membership.bid != bid:
-            continue
-        if entry.get(TRACKED_KEY):
-            tracked.append((entry, membership.number))
-        else:
-            yield entry
+        if membership is not None and membership.bid == bid:
+            yield entry, membership.number
+
+
+def _retry(pool: Pool, bid: str, one: JobSet, part: Sequence[tuple[SortedEntry, int]]) -> BulkResult:
+    """Retry one slice of members. The rows of a tracked batch change with them."""
+    tracked = [(entry, number) for entry, number in part if entry.get(TRACKED_KEY)]
+    tracks = rows.tracks_of(pool, bid, [number for _, number in tracked])
+    result = one.retry_many([entry for entry, _ in part])
+    # A slice has no more entries than a result has errors. If an entry was gone, another program has retried it, or its
+    # row has changed. If this process is killed before this, the rows are corrected when the jobs begin.
+    refused = {id(entry) for entry, _ in result.errors}
+    again = [
+        (number, track)
+        for (entry, number), track in zip(tracked, tracks, strict=True)
+        if track is not None and id(entry) not in refused
+    ]
+    steps.call_all(pool, "enqueued_again", bid, again)
+    return result

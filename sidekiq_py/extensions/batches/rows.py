@@ -238,10 +238,9 @@ class Rows:
         return [*reads, ("ZMSCORE", f"{self._key}:states", *numbers)]
 
 
-def track_of(pool: Pool, bid: str, number: int) -> bytes | None:
-    """The track that `enqueued_again` compares; it changes whenever the job starts or ends."""
-    found: bytes | None = pool.command("HGET", f"{steps.key(bid)}:tracks", number)
-    return found
+def tracks_of(pool: Pool, bid: str, numbers: Sequence[int]) -> list[bytes | None]:
+    """The tracks that `enqueued_again` compares; each changes whenever its job starts or ends."""
+    return list(pool.command("HMGET", f"{steps.key(bid)}:tracks", *numbers)) if numbers else []
 
 
 def text_of_job(raw: bytes, score: str | None, float_text: FloatText) -> bytes:

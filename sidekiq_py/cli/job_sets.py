@@ -37,6 +37,8 @@ from sidekiq_py.clock import now_seconds
 from sidekiq_py.logs import counted
 
 _ARGS_WIDTH = 40
+# For each id, Redis searches the whole set. More ids are found sooner by reading the set once.
+_SEARCHED_ONE_BY_ONE = 5
 _NOUNS = {
     "retry": ("retry", "retries"),
     "schedule": ("scheduled job", "scheduled jobs"),
@@ -218,8 +220,14 @@ def _act(job_set: JobSet, choice: Choice, action: Action, rate: float | None, *,
 
 
 def _by_jid(job_set: JobSet, jids: Sequence[str], missing: list[str]) -> Iterator[SortedEntry]:
+    find: Callable[[str], SortedEntry | None]
+    if len(jids) > _SEARCHED_ONE_BY_ONE:
+        wanted = set(jids)
+        find = {entry.jid: entry for entry in job_set if entry.jid in wanted}.get
+    else:
+        find = job_set.find_job
     for jid in jids:
-        entry = job_set.find_job(jid)
+        entry = find(jid)
         if entry is None:
             missing.append(jid)
         else:

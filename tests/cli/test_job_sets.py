@@ -229,6 +229,21 @@ def test_an_unknown_id_fails_and_says_which(run, put):
     assert "No job here has the id x." in run("retries", "kill", "x").output
 
 
+def test_many_ids_are_looked_for_together(run, put, redis_client):
+    """Searching for each of a hundred ids takes Redis a hundred times as long as for one; a shell passes so many easily."""
+    put("retry", *(str(n) for n in range(250)))
+    redis_client.config_resetstat()
+
+    result = run("retries", "retry", "nobody", *(str(n) for n in range(100, 0, -1)), "--json")
+
+    outcome = json.loads(result.output)
+    assert (outcome["moved"], outcome["missing"]) == (100, ["nobody"])
+    assert jids(redis_client, "retry") == ["0", *(str(n) for n in range(101, 250))]
+    [first, *_] = redis_client.lrange("queue:default", 0, -1)
+    assert json.loads(first)["jid"] == "1", "they were pushed in the order of the ids"
+    assert redis_client.info("commandstats").get("cmdstat_zscan", {"calls": 0})["calls"] <= 1
+
+
 @pytest.mark.parametrize(("command", "key"), [("kill", "dead"), ("retry", "queue:default"), ("delete", None)])
 def test_all_of_a_set_at_once(run, put, redis_client, command, key):
     """All jobs are moved and counted."""

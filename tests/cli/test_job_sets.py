@@ -230,7 +230,7 @@ def test_an_unknown_id_fails_and_says_which(run, put):
 
 
 def test_many_ids_are_looked_for_together(run, put, redis_client):
-    """Searching for each of a hundred ids takes Redis a hundred times as long as for one; a shell passes so many easily."""
+    """A search for each of a hundred ids would take Redis a hundred times as long as one for a single id."""
     put("retry", *(str(n) for n in range(250)))
     redis_client.config_resetstat()
 

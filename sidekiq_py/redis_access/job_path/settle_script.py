@@ -177,7 +177,7 @@ def take_out(link: Link, key: str, job: bytes, *, is_sorted_set: bool, vital: Se
         False if it was no longer there; nothing was written then.
     """
     names, words = settle_parts(key, job, vital, ())
-    words[1] = "2" if is_sorted_set else "1"
+    words[1] = "2" if is_sorted_set else "4"
     return bool(script_for(words).run(link, names, words))
 
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, suppress
 from datetime import timedelta
+from itertools import takewhile
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ import redis
 import sidekiq_py as sidekiq
 from sidekiq_py import program
 from sidekiq_py.active_job import active_job, forget_active_jobs, perform_later
-from sidekiq_py.api import Batches, RetrySet
+from sidekiq_py.api import Batches, Queue, RetrySet
 from sidekiq_py.client import sync_client
 from sidekiq_py.errors import RedisReplyError, SidekiqError
 from sidekiq_py.extensions.batches import steps
@@ -634,6 +635,30 @@ def test_a_job_that_is_deleted_by_hand_is_gone(app: Program, worker: Any) -> Non
 
     status = batch.wait(10)
     assert (status.deleted, status.pending, status.success) == (1, 1, False)
+
+
+@pytest.mark.parametrize("place", [0, -1], ids=["newest", "oldest"])
+def test_a_job_at_either_end_of_a_long_queue_is_deleted_without_a_walk_through_it(
+    app: Program, redis_client: redis.Redis, place: int
+) -> None:
+    """Among a million jobs, each walk would hold up everybody else for 70 ms, and people delete thousands of jobs."""
+    batch = sidekiq.Batch()
+    with batch.jobs():
+        app.deed.perform_bulk([["ok"]] * 500)
+    [key] = redis_client.keys("queue:*")
+    job = list(Queue(key.decode().removeprefix("queue:")))[place]
+
+    with redis_client.monitor() as monitor:
+        assert job.delete()
+        redis_client.ping()
+        commands = [one["command"] for one in takewhile(lambda one: one["command"] != "PING", monitor.listen())]
+
+    assert job.value not in redis_client.lrange(key, 0, -1)
+    assert batch.status().deleted == 1
+    assert all(command.endswith("MAXLEN 100") for command in commands if command.startswith("LPOS"))
+    removals = [command for command in commands if command.startswith("LREM")]
+    if int(redis_client.info("server")["redis_version"].split(".")[0]) >= 7:
+        assert len(removals) == 1, "one that finds nothing is a walk, too"
 
 
 def sidekiq_api() -> Any:

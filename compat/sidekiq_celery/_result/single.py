@@ -223,6 +223,9 @@ class AsyncResult(Tree, Generic[R_co]):
             if node.id not in unfinished:
                 node.maybe_throw()
 
+    def _read_together(self, results: Iterable[Any]) -> None:
+        read_together(results)
+
     def _parents(self) -> Iterator[Any]:
         node = self.parent
         while node:

@@ -14,6 +14,9 @@ class Tree(ResultBase):
 
     id: str
 
+    def _read_together(self, results: list[Any]) -> None:
+        raise NotImplementedError
+
     def iterdeps(self, intermediate: bool = False) -> Iterator[tuple[Any, Any]]:
         """
         This result and all its descendants, as pairs of parent and result; parents come first.
@@ -26,7 +29,9 @@ class Tree(ResultBase):
             parent, node = stack.popleft()
             yield parent, node
             if node.ready():
-                stack.extend((node, child) for child in node.children or [])
+                children = list(node.children or [])
+                self._read_together(children)
+                stack.extend((node, child) for child in children)
             elif not intermediate:
                 raise IncompleteStream()
 

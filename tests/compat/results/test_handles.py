@@ -259,6 +259,21 @@ def test_join_reads_many_results_at_once(app: Celery, redis_client: redis.Redis)
     assert redis_client.info("commandstats")["cmdstat_mget"]["calls"] < 10
 
 
+def test_a_tree_is_read_many_children_at_once(app: Celery, redis_client: redis.Redis) -> None:
+    """One by one, a task that has called ten thousand others would take as many round trips."""
+    request = Context(id="parent")
+    request.children.extend(app.AsyncResult(f"task-{number}") for number in range(300))
+    app.backend.mark_as_done("parent", "p", request=request)
+    for number in range(300):
+        app.backend.mark_as_done(f"task-{number}", number)
+    redis_client.config_resetstat()
+
+    assert [value for _, value in app.AsyncResult("parent").collect()] == ["p", *range(300)]
+
+    calls = {name: each["calls"] for name, each in redis_client.info("commandstats").items()}
+    assert calls.get("cmdstat_get", 0) + calls.get("cmdstat_mget", 0) < 10
+
+
 def test_a_group_may_mix_results_that_are_read_in_different_ways(app: Celery) -> None:
     """A nested group and a result that did not go through Redis have to be asked themselves."""
     app.backend.mark_as_done("a", 1)

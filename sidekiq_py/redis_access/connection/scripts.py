@@ -73,13 +73,17 @@ class Script:
         Raises:
             RedisError: As `run`, for the first that failed. The others ran anyway.
         """
+        return raise_first(self.replies(link, calls))
+
+    def replies(self, link: Link, calls: Sequence[tuple[Sequence[str | bytes], Sequence[Any]]]) -> list[Any]:
+        """Like `run_all`, but with the errors among the replies."""
         replies = link.batch([self.call(*call) for call in calls])
         unknown = [at for at, reply in enumerate(replies) if is_unknown(reply)]
         if unknown:
             texts = [(self.call if at else self.full_call)(*calls[index]) for at, index in enumerate(unknown)]
             for index, reply in zip(unknown, link.batch(texts), strict=True):
                 replies[index] = reply
-        return raise_first(replies)
+        return replies
 
 
 def text_of(name: str) -> str:

@@ -122,24 +122,29 @@ def move(pool: Pool, set_key: str, moves: Sequence[Move], *, now: float, limits:
     for some in slices_of([step for step in moves if not step.effects], SLICE_JOBS):
         for part in slices_by_bytes(some, lambda step: len(step.member) + len(step.data)):
             results += _move_part(pool, set_key, part, now, limits)
-    return results + [_take_out(pool, set_key, step, now, limits) for step in moves if step.effects]
+    with_effects = (step for step in moves if step.effects)
+    for part in slices_by_bytes(with_effects, lambda step: len(step.member)):
+        results += _take_out(pool, set_key, part, now, limits)
+    return results
 
 
-def _take_out(pool: Pool, set_key: str, step: Move, now: float, limits: DeadLimits) -> Moved:
-    """Move one member with effects, in a separate script."""
-    vital: list[settle_script.Effect] = [*step.effects]
-    if step.target == "dead":
-        # The effects come first: if a verb fails while it writes, the job must not be in both sets.
-        vital = [*vital, add_to_dead(step.member, now), *trim_dead(now, limits)]
-    try:
-        done = pool.run(
-            lambda link: settle_script.take_out(link, set_key, step.member, is_sorted_set=True, vital=vital)
-        )
-    except RedisReplyError as error:
-        if error.is_about_server:
-            raise
-        return Moved(step, done=False, refusal=error)
-    return Moved(step, done)
+def _take_out(pool: Pool, set_key: str, part: Sequence[Move], now: float, limits: DeadLimits) -> list[Moved]:
+    """Move members with effects, each in a separate script."""
+    jobs = [(step.member, _vital(step, now, limits)) for step in part]
+
+    def take_out(link: Link) -> list[Any]:
+        replies = settle_script.take_out_all(link, set_key, jobs, is_sorted_set=True)
+        raise_first([reply for reply in replies if isinstance(reply, RedisReplyError) and reply.is_about_server])
+        return replies
+
+    return [_moved(step, reply) for step, reply in zip(part, pool.run(take_out), strict=True)]
+
+
+def _vital(step: Move, now: float, limits: DeadLimits) -> list[settle_script.Effect]:
+    if step.target != "dead":
+        return [*step.effects]
+    # The effects come first: if a verb fails while it writes, the job must not be in both sets.
+    return [*step.effects, add_to_dead(step.member, now), *trim_dead(now, limits)]
 
 
 def _move_part(pool: Pool, set_key: str, part: Sequence[Move], now: float, limits: DeadLimits) -> list[Moved]:

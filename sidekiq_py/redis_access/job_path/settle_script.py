@@ -13,6 +13,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from sidekiq_py.redis_access.connection.link import Link
+from sidekiq_py.redis_access.connection.replies import raise_first
 from sidekiq_py.redis_access.connection.scripts import Script
 from sidekiq_py.redis_access.connection.slices import slices_of
 from sidekiq_py.redis_access.job_path.failed_jobs import Command
@@ -176,9 +177,21 @@ def take_out(link: Link, key: str, job: bytes, *, is_sorted_set: bool, vital: Se
     Returns:
         False if it was no longer there; nothing was written then.
     """
-    names, words = settle_parts(key, job, vital, ())
-    words[1] = "2" if is_sorted_set else "4"
-    return bool(script_for(words).run(link, names, words))
+    [reply] = take_out_all(link, key, [(job, vital)], is_sorted_set=is_sorted_set)
+    return bool(raise_first([reply])[0])
+
+
+def take_out_all(
+    link: Link, key: str, jobs: Sequence[tuple[bytes, Sequence[Effect]]], *, is_sorted_set: bool
+) -> list[Any]:
+    """Like `take_out`, for several jobs in one round trip. Returns the replies, with the errors among them."""
+    calls = []
+    for job, vital in jobs:
+        names, words = settle_parts(key, job, vital, ())
+        words[1] = "2" if is_sorted_set else "4"
+        calls.append((names, words))
+    script = script_for(word for _, words in calls for word in words)
+    return script.replies(link, calls)
 
 
 def repeatable(effects: Sequence[Effect], key: str) -> list[Effect]:

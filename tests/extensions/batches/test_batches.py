@@ -17,7 +17,7 @@ import redis
 import sidekiq_py as sidekiq
 from sidekiq_py import program
 from sidekiq_py.active_job import active_job, forget_active_jobs, perform_later
-from sidekiq_py.api import Batches, Queue, RetrySet
+from sidekiq_py.api import Batches, BulkResult, Queue, RetrySet
 from sidekiq_py.client import sync_client
 from sidekiq_py.errors import RedisReplyError, SidekiqError
 from sidekiq_py.extensions.batches import steps
@@ -635,6 +635,26 @@ def test_a_job_that_is_deleted_by_hand_is_gone(app: Program, worker: Any) -> Non
 
     status = batch.wait(10)
     assert (status.deleted, status.pending, status.success) == (1, 1, False)
+
+
+@pytest.mark.parametrize(("act", "state"), [(RetrySet.kill_all, "dead"), (RetrySet.delete_many, "deleted")])
+def test_many_members_are_killed_and_deleted_a_hundred_in_a_round_trip(
+    app: Program, redis_client: redis.Redis, round_trips: RoundTripsOf, act: Callable[..., BulkResult], state: str
+) -> None:
+    """Each in a script of its own, in which its batch learns of it."""
+    batch = sidekiq.Batch()
+    with batch.jobs():
+        app.deed.perform_bulk([["ok"]] * 300)
+    [queue] = redis_client.keys("queue:*")
+    redis_client.zadd("retry", dict.fromkeys(redis_client.lrange(queue, 0, -1), 4_000_000_000))
+    retries = RetrySet()
+
+    with round_trips() as made:
+        result = act(retries, *([] if state == "dead" else [retries]))
+
+    assert (result.moved, result.refused, retries.size) == (300, 0, 0)
+    assert getattr(batch.status(), state) == 300
+    assert made.count < 30
 
 
 @pytest.mark.parametrize("place", [0, -1], ids=["newest", "oldest"])

@@ -97,6 +97,11 @@ def timeouts(reply: Any, connect: Any) -> dict[str, Any]:
     return {name: float(seconds) for name, seconds in given.items() if seconds}
 
 
+def is_redis(url: Any) -> bool:
+    """True if *url*, or the first of several, leads kombu to Redis."""
+    return str(next(iter(maybe_list(url)), "")).partition("://")[0].lower() in REDIS_SCHEMES
+
+
 def kombu_url(url: Any) -> Any:
     """
     *url* in the form for kombu's own transport: sockets as `redis+socket://`, and in tests a Redis for `memory://`.

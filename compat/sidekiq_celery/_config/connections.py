@@ -4,12 +4,18 @@ from typing import Any
 
 from sidekiq_celery.contract import App
 
+# kombu waits for a reply without a limit. If a firewall or a NAT had forgotten an idle connection without a word,
+# remote control and events would stand still on it until the kernel gives up.
+_REPLY_SECONDS = 5.0
+
 
 def connect(app: App, url: str | None, **given: Any) -> Any:
     """Create a `kombu.Connection` without opening it. Options that are not given come from the settings."""
-    from sidekiq_celery._config.broker import default_broker_url, kombu_url
+    from sidekiq_celery._config.broker import default_broker_url, is_redis, kombu_url
 
     conf = app.conf
+    address = kombu_url(url or default_broker_url())
+    limits = {"socket_timeout": _REPLY_SECONDS} if is_redis(address) else {}
     options = {
         "userid": given.get("userid") or conf.broker_user,
         "password": given.get("password") or conf.broker_password,
@@ -20,10 +26,10 @@ def connect(app: App, url: str | None, **given: Any) -> Any:
         "heartbeat": given.get("heartbeat"),
         "login_method": given.get("login_method") or conf.broker_login_method,
         "failover_strategy": given.get("failover_strategy") or conf.broker_failover_strategy,
-        "transport_options": {**conf.broker_transport_options, **(given.get("transport_options") or {})},
+        "transport_options": {**limits, **conf.broker_transport_options, **(given.get("transport_options") or {})},
         "connect_timeout": app.either("broker_connection_timeout", given.get("connect_timeout")),
     }
-    return app.amqp.Connection(kombu_url(url or default_broker_url()), **options)
+    return app.amqp.Connection(address, **options)
 
 
 def pool_of(app: App) -> Any:

@@ -110,7 +110,7 @@ class Channel(kombu_redis.Channel):
 
     def _get_pool(self, asynchronous: bool = False) -> redis.ConnectionPool:
         options = {
-            "socket_timeout": self.socket_timeout,
+            "socket_timeout": self.settings.socket_timeout_seconds,
             "socket_connect_timeout": self.settings.connect_timeout_seconds,
             "health_check_interval": self.health_check_interval,
             "client_name": self.client_name,

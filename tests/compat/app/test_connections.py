@@ -82,12 +82,12 @@ def test_a_producer_sends_kombus_messages(connected):
 
 def test_a_connection_has_the_settings_of_the_broker(make_app):
     """Unless they are given."""
-    app = make_app(broker="redis://user:pw@host:7000/3", broker_transport_options={"visibility_timeout": 5})
+    app = make_app(broker="redis://user:pw@host:7000/3", broker_transport_options={"socket_timeout": 5})
 
     connection = app.connection(transport_options={"mine": 1})
 
     assert (connection.hostname, connection.port, connection.virtual_host) == ("host", 7000, "3")
-    assert connection.transport_options == {"visibility_timeout": 5, "mine": 1}
+    assert connection.transport_options == {"socket_timeout": 5, "mine": 1}
     assert app.connection_for_write("redis://other/1").hostname == "other"
 
 
@@ -103,3 +103,27 @@ def test_a_fork_has_ids_of_its_own():
     )
 
     assert done.stdout.split("\n")[:2] == ["forked True True", "parent True"]
+
+
+def reply_seconds(connection):
+    """How long the socket of a kombu connection waits for a reply."""
+    return connection.default_channel.client.connection_pool.get_connection()._sock.gettimeout()
+
+
+def test_kombu_waits_five_seconds_for_a_reply_as_the_engine_does(make_app, redis_url):
+    """Remote control must not stand still because a firewall has forgotten a connection, and nobody hears of it."""
+    with make_app(broker=redis_url).connection_for_read() as connection:
+        assert reply_seconds(connection) == 5
+
+
+def test_kombu_waits_for_a_reply_as_long_as_the_setting_says(make_app, redis_url):
+    """It is the setting for the engine's connections, too."""
+    app = make_app(broker=redis_url, broker_transport_options={"socket_timeout": 7})
+
+    with app.connection_for_write() as connection:
+        assert reply_seconds(connection) == 7
+
+
+def test_a_broker_that_is_not_redis_gets_no_option_of_redis(make_app):
+    """The bridge connects to such brokers, and their transports refuse unknown options."""
+    assert make_app().connection_for_read("amqp://localhost//").transport_options == {}

@@ -137,3 +137,10 @@ def test_sentinels_have_a_port_of_their_own_by_default() -> None:
         "ssl_ca_certs": "/ca",
     }
     assert (asked[0]["username"], asked[0]["password"], asked[0]["ssl_ca_certs"]) == ("s", "q", "/ca")
+
+
+def test_a_reply_to_kombu_s_own_commands_is_awaited_for_five_seconds(connection: Connection) -> None:
+    """As for those of jobs: remote control must not stand still on a connection that a firewall has forgotten."""
+    pool = connection.default_channel.client.connection_pool
+
+    assert pool.get_connection()._sock.gettimeout() == 5

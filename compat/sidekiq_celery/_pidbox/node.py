@@ -48,7 +48,9 @@ class Node:
         self.is_stopping.set()
         os.write(self._wake_write, b".")
         self._thread.join(self.stop_seconds)
-        self.has_stopped()
+        if not self._thread.is_alive():
+            # Otherwise it waits for Redis, and so would the last event.
+            self.has_stopped()
 
     # ---- for subclasses
 

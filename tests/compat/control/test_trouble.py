@@ -5,12 +5,14 @@ import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 from time import monotonic
 from typing import Any
 
 import pytest
 import redis
 from kombu.exceptions import OperationalError
+from sidekiq_celery._pidbox.node import Node
 
 from tests.compat.control.conftest import NODE, PROJECT, SECONDS, Asked, running
 from tests.support.process_states import has_ended, state_of
@@ -247,3 +249,31 @@ def test_the_documented_rights_are_enough(pool: str, new_redis_server: Callable[
                 assert "ok" in worker.broadcast(command, **arguments)
 
         assert [refusal for refusal in users.refusals() if "celeryev" not in refusal[2]] == []
+
+
+class Waiting(Node):
+    """Waits for Redis, as its thread does on a connection that is dead."""
+
+    stop_seconds = 0.01
+
+    def __init__(self) -> None:
+        super().__init__(None, NODE, "waiting")
+        self.redis_answers = Event()
+        self.tried_to_send: list[str] = []
+
+    def run(self) -> None:
+        self.redis_answers.wait()
+
+    def has_stopped(self) -> None:
+        self.tried_to_send.append("worker-offline")
+
+
+def test_a_stop_sends_no_last_event_while_remote_control_waits_for_redis() -> None:
+    """It would wait for as long again: a worker of a Redis that hangs would not stop in the time that is documented."""
+    node = Waiting()
+    node.start()
+
+    node.stop()
+
+    assert node.tried_to_send == []
+    node.redis_answers.set()

@@ -1,6 +1,8 @@
 """URLs of Redis: what is refused before anything connects."""
 
 import asyncio
+import socket
+from typing import Any
 
 import pytest
 import redis
@@ -9,6 +11,7 @@ from sidekiq_py.client.async_client import AsyncClient
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.config import Config
 from sidekiq_py.errors import ConfigError
+from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings, place
 from tests.support.redis_server import RedisServer
 
@@ -116,3 +119,26 @@ def test_an_at_sign_in_a_path_is_no_password():
 def test_a_word_is_a_user_if_the_password_is_elsewhere(url):
     """redis-py documents such URLs of sockets."""
     assert RedisSettings(url).url == url
+
+
+def test_idle_connections_send_probes(redis_server: RedisServer) -> None:
+    """A firewall that hears nothing for minutes forgets a connection, and whoever uses it next gets no reply."""
+    pool = Pool(RedisSettings(redis_server.url))
+    with pool.link() as link:
+        link.connect()
+        of_link = probes_of(link._connection._sock)
+    pool.close()
+
+    async def of_awaited() -> tuple[int, int]:
+        async with AsyncClient(redis_server.url, sidekiq_version="7") as client:
+            await client.push({"class": "A", "args": []})
+            [links] = client._pool._loops.values()
+            return probes_of(links.free[0]._connection._writer.get_extra_info("socket"))
+
+    assert of_link == asyncio.run(of_awaited()) == (1, 30)
+
+
+def probes_of(connection: Any) -> tuple[int, int]:
+    """Whether a socket is kept alive, and after how many seconds."""
+    is_kept_alive = connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    return is_kept_alive, connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)

@@ -6,6 +6,7 @@ reply was lost may have been executed.
 """
 
 import re
+import socket
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
@@ -28,6 +29,15 @@ _FOR_SENTINELS = ("sentinel_username", "sentinel_password", "sentinel_ssl")
 # The size of a connection's read buffer. redis-py allots 32 kB, earlier releases 64 kB, and a worker keeps a dozen
 # connections. With 16 kB, reading 50 jobs of 250 bytes takes as long; 200 of them take 22 μs rather than 18.
 _READ_BYTES = 16_384
+
+# Between here and the server, a NAT, a firewall or a load balancer forgets a connection that is silent for minutes, and
+# nobody hears of it: what is sent on it vanishes, and the sender waits for a reply until it gives up. These probes are
+# those of redis-py 8; earlier releases send none by default.
+_PROBES = {
+    getattr(socket, name): value
+    for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPALIVE", 30), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
+    if hasattr(socket, name)
+}
 
 
 class PlainConnection(redis.Connection):
@@ -75,7 +85,7 @@ def _connection(
     kind: type[AbstractConnection], options: Mapping[str, Any], settings: RedisSettings, timeout_seconds: float
 ) -> AbstractConnection:
     try:
-        return kind(**completed({**timeouts(settings, timeout_seconds), **options}))
+        return kind(**completed({**timeouts(settings, timeout_seconds), **probes(options), **options}))
     except (TypeError, redis.RedisError) as error:
         raise wrong_option(settings.url, error) from error
 
@@ -99,6 +109,11 @@ def wrong_option(url: str, error: Exception) -> ConfigError:
 def timeouts(settings: RedisSettings, timeout_seconds: float) -> dict[str, Any]:
     """The timeout options of a connection that waits *timeout_seconds* for a reply."""
     return {"socket_timeout": timeout_seconds, "socket_connect_timeout": settings.connect_timeout_seconds}
+
+
+def probes(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that keep a connection with *options* alive while it is idle. A socket file needs none."""
+    return {} if "path" in options else {"socket_keepalive": True, "socket_keepalive_options": _PROBES}
 
 
 def completed(options: Mapping[str, Any]) -> dict[str, Any]:

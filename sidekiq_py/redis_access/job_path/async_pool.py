@@ -20,7 +20,7 @@ from redis.backoff import NoBackoff
 
 from sidekiq_py.errors import ConfigError, RedisConnectionError, RedisError, RedisReplyError, ReplyLostError
 from sidekiq_py.redis_access.connection.adopted_pool import AWAITED, AdoptedPool
-from sidekiq_py.redis_access.connection.connections import fixed_options, sentinels_of, timeouts, wrong_option
+from sidekiq_py.redis_access.connection.connections import fixed_options, probes, sentinels_of, timeouts, wrong_option
 from sidekiq_py.redis_access.connection.link import SUSPECT_IDLE_SECONDS, Command, readable
 from sidekiq_py.redis_access.connection.pool import Pool, check_links
 from sidekiq_py.redis_access.connection.replies import FAILOVER_CODES, not_connected, reply_error
@@ -273,7 +273,7 @@ class AsyncPool:
         kind, options = await self._recipe()
         common = timeouts(self.settings, self.settings.socket_timeout_seconds) | fixed_options()
         try:
-            return kind(**{**options, **common, "retry": Retry(NoBackoff(), 0)})
+            return kind(**{**probes(options), **options, **common, "retry": Retry(NoBackoff(), 0)})
         except (TypeError, redis.RedisError) as error:
             raise wrong_option(self.settings.url, error) from error
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import redis
+from kombu import Exchange, Queue
 from sidekiq_celery import Celery, Task, signals
 from sidekiq_celery._run.coroutine_limits import within_limits
 from sidekiq_celery._run.failed_tasks import INDEX
@@ -99,6 +100,22 @@ def test_a_task_knows_its_call(app: Celery, worker: TaskWorker, redis_client: re
         id_, [1], {"b": 2}, "proj.look", id_, {"tenant": "a"}, "a", "celery", 3, False, "w@h", "proj.look",
         "(1,)", "{'b': 2}", "py", None,
     )  # fmt: skip
+
+
+def test_a_task_knows_the_queue_of_a_call_that_names_an_exchange(app: Celery, worker: TaskWorker) -> None:
+    """`delivery_info` is that of any other call of the queue: a job keeps neither exchange nor routing key."""
+    seen: list[dict[str, Any]] = []
+    app.conf.task_queues = [Queue("celery", Exchange("media"), routing_key="media.video")]
+
+    @app.task(name="proj.compress", bind=True)
+    def compress(self: Any) -> None:
+        seen.append(self.request.delivery_info)
+
+    worker.start()
+    compress.apply_async(exchange="media", routing_key="media.video")
+
+    [info] = eventually(lambda: seen)
+    assert (info["exchange"], info["routing_key"]) == ("", "celery")
 
 
 def test_a_task_knows_how_its_call_was_compressed(app: Celery, worker: TaskWorker) -> None:

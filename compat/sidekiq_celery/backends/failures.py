@@ -1,12 +1,14 @@
 """
 Exceptions as results store them: the name of the class, and the arguments.
 
-Nothing is imported because a result names it. A class is looked up in the modules that are loaded already, and created
-if it is not found there. Celery's own exceptions keep Celery's names on the wire, so that its clients recognize them.
+Nothing is imported because a result names it, except `kombu.exceptions`, which Celery always loads. A class is looked
+up in the modules that are loaded already, and created if it is not found there. Celery's own exceptions keep Celery's
+names on the wire, so that its clients recognize them.
 """
 
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 from sidekiq_celery.exceptions import _FROM_BILLIARD, SecurityError, WorkerLostError
@@ -24,6 +26,7 @@ EXCEPTION_ABLE_CODECS = frozenset({"pickle"})
 _OWN_MODULE = "sidekiq_celery.exceptions"
 _CELERYS_MODULE = "celery.exceptions"
 _BILLIARDS_MODULE = "billiard.exceptions"
+_KOMBUS_MODULE = "kombu.exceptions"
 
 
 def as_plain(exc: Any, serializer: str, encode: Callable[[Any], Any]) -> Any:
@@ -119,6 +122,9 @@ def _found(name: str, module: str | None) -> Any:
     own = (
         _OWN_MODULE if module == _CELERYS_MODULE or (module == _BILLIARDS_MODULE and name in _FROM_BILLIARD) else module
     )
+    if own == _KOMBUS_MODULE:
+        # A program that only sends and reads has not loaded it, and may do so in order to look at the error.
+        import_module(_KOMBUS_MODULE)
     try:
         first, *nested = name.split(".")
         # The `__getattr__` of a module may import what it is asked for, and a property may do anything.

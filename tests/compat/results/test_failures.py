@@ -4,10 +4,12 @@ import pickle
 import sys
 import threading
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import kombu.exceptions
 import pytest
 import redis
 from kombu.exceptions import OperationalError
@@ -57,6 +59,18 @@ def test_a_class_that_is_not_loaded_is_made_up(app: Celery, tmp_path: Path, monk
 
     assert (type(found).__name__, found.args) == ("ShopError", ("x",))
     assert "never_loaded" not in sys.modules
+
+
+def test_an_error_of_kombus_has_its_class_in_a_program_without_kombu(
+    app: Celery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So `isinstance` holds for the `EncodeError` of a task whose result cannot be encoded, as it does under Celery."""
+    monkeypatch.setattr(kombu, "exceptions", kombu.exceptions)
+    monkeypatch.delitem(sys.modules, "kombu.exceptions")
+
+    found = read_back(app, {"exc_type": "EncodeError", "exc_message": ["x"], "exc_module": "kombu.exceptions"})
+
+    assert type(found) is import_module("kombu.exceptions").EncodeError
 
 
 def test_a_name_that_a_module_imports_on_demand_is_not_asked_for(app: Celery, monkeypatch: pytest.MonkeyPatch) -> None:

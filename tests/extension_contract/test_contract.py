@@ -462,13 +462,31 @@ class TestAdmit:
         def fail(self: Tally, payload: Payload) -> None:
             raise error
 
+        asked: list[FetchedJob] = []
+        tally.admits = asked.append
         monkeypatch.setattr(Tally, "may_hold_up", fail)
         monkeypatch.setattr(Tally, "end_of_success", fail)
         Client(redis_url, sidekiq_version="7.3.2").push({"class": "run", "args": [1]})
         worker.start()
 
         eventually(lambda: counts(redis_client) == {"pushed": 1, "success": 1})
-        assert worker.ran == [1]
+        assert (len(asked), worker.ran) == (1, [1])
+
+    def test_each_extension_of_a_job_may_hold_it_up(self, redis_client, redis_url, tally: Tally, worker: Worker):
+        """That the first one never does says nothing of the others."""
+
+        class Counter(Extension):
+            name = "a counter"
+            phase = "count"
+            payload_keys: ClassVar[Mapping[str, str]] = {"counted": "it is not counted"}
+
+        program.use(Counter())
+        tally.admits = lambda job: Postpone(job.now + 100, "the limit is reached")
+        Client(redis_url, sidekiq_version="7.3.2").push({"class": "run", "args": [1], "counted": True})
+        worker.start()
+
+        eventually(lambda: redis_client.zcard("schedule") == 1)
+        assert worker.ran == []
 
 
 class TestRegistration:

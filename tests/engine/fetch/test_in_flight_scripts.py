@@ -321,6 +321,16 @@ def test_a_job_in_an_inbox_is_settled_once(link: Link, redis_client: redis.Redis
     assert redis_client.lrange(inbox, 0, -1) == [b"other"]
 
 
+def test_of_two_equal_jobs_in_an_inbox_each_is_settled_by_itself(link: Link, redis_client: redis.Redis) -> None:
+    """The other one still runs here, or waits in the buffer; if this process dies, it must be found."""
+    inbox = f"sidekiq_py:inbox:{OWNER}:default"
+    redis_client.lpush(inbox, "same", "same")
+
+    assert in_flight.settle(link, OWNER, b"3.0@default", vital=[("INCR", "ended")], listed=b"same")
+
+    assert redis_client.lrange(inbox, 0, -1) == [b"same"]
+
+
 def test_a_job_in_an_inbox_stays_there_if_its_end_is_refused(link: Link, redis_client: redis.Redis) -> None:
     """Nothing is written then, as for one in the hash."""
     inbox = f"sidekiq_py:inbox:{OWNER}:default"

@@ -13,7 +13,7 @@ from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.outcome import Attempt, Outcome, Question
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.job_path import in_flight, settle_script
-from sidekiq_py.redis_access.job_path.settle_script import Join, Once, Unless
+from sidekiq_py.redis_access.job_path.settle_script import Held, Join, Once, Take, Unless
 from tests.engine.embedded_worker import Worker
 from tests.engine.fetch.in_flight_jobs import OWNER, fetch, held, push
 from tests.support.in_flight import jobs_in_flight
@@ -465,9 +465,14 @@ def test_a_mark_is_taken_back_where_a_command_fails_for_another_reason(link: Lin
     ("command", "word"),
     [
         (("LPUSH", "odd", "x"), "WRONGTYPE odd"),
+        (("RPUSH", "odd", "x"), "WRONGTYPE odd"),
         (("SADD", "odd", "x"), "WRONGTYPE odd"),
+        (("SREM", "odd", "x"), "WRONGTYPE odd"),
         (("ZADD", "odd", "1", "x"), "WRONGTYPE odd"),
+        (("ZREM", "odd", "x"), "WRONGTYPE odd"),
         (("HSET", "odd", "f", "x"), "WRONGTYPE odd"),
+        (("HDEL", "odd", "f"), "WRONGTYPE odd"),
+        (("APPEND", "numbers", "x"), "WRONGTYPE numbers"),
         (("INCRBY", "odd", "1"), "odd holds no integer"),
         (("HINCRBY", "numbers", "f", "1"), "numbers holds no integer"),
         (Once("odd", "done", (("SET", "x", "1"),)), "WRONGTYPE odd"),
@@ -490,35 +495,68 @@ def test_an_end_that_cannot_be_written_whole_is_not_begun(
     assert held(redis_client) == {field: b"a"}
 
 
-def test_an_end_whose_mark_the_user_may_not_set_is_not_begun(link: Link, redis_client: redis.Redis) -> None:
-    """Each try would push what comes before it once more."""
+NEXT = Take("queue:next", b"next", b"2.0:next", OWNER, ("queue:next",))
+
+
+@pytest.mark.parametrize(
+    ("last", "command", "verb"),
+    [(Once("marks", "done", (("SET", "x", "1"),)), "hsetnx", "ONCE"), (NEXT, "lpush", "TAKE")],
+)
+def test_an_end_of_which_the_user_may_not_write_the_last_is_not_begun(
+    link: Link, redis_client: redis.Redis, last: Any, command: str, verb: str
+) -> None:
+    """Each try would count what comes before it once more."""
     if redis_client.info("server")["redis_version"].startswith("6."):
         pytest.skip("scripts can ask for permissions since Redis 7.0")
     push(redis_client, "a")
     [(field, _)] = fetch(link, max_jobs=1)
-    end = [("LPUSH", "queue:a", "1"), Once("marks", "done", (("SET", "x", "1"),))]
-
-    redis_client.execute_command("ACL", "SETUSER", "default", "-hsetnx")
+    redis_client.execute_command("ACL", "SETUSER", "default", f"-{command}")
     try:
-        with pytest.raises(RedisReplyError, match="this user may not use ONCE"):
-            in_flight.settle(link, OWNER, field, vital=end)
+        with pytest.raises(RedisReplyError, match=f"this user may not use {verb}"):
+            in_flight.settle(link, OWNER, field, vital=[("INCR", "count"), last])
     finally:
-        redis_client.execute_command("ACL", "SETUSER", "default", "+hsetnx")
+        redis_client.execute_command("ACL", "SETUSER", "default", f"+{command}")
 
-    assert redis_client.llen("queue:a") == 0
+    assert redis_client.exists("count") == 0
     assert held(redis_client) == {field: b"a"}
 
 
-def test_a_key_that_the_end_itself_makes_a_text_can_be_no_list(link: Link, redis_client: redis.Redis) -> None:
+@pytest.mark.parametrize(("first", "kind"), [(("SET", "key", "text"), "string"), (("SADD", "key", "x"), "set")])
+def test_a_key_that_the_end_itself_makes_can_be_no_list(
+    link: Link, redis_client: redis.Redis, first: Any, kind: str
+) -> None:
     """This is seen before anything is written."""
-    with pytest.raises(RedisReplyError, match="WRONGTYPE key is a string"):
-        settle_script.write(link, [("SADD", "set", "x"), ("SET", "key", "text"), ("LPUSH", "key", "x")])
+    with pytest.raises(RedisReplyError, match=f"WRONGTYPE key is a {kind}"):
+        settle_script.write(link, [("SADD", "set", "x"), first, ("LPUSH", "key", "x")])
 
     assert redis_client.keys("*") == []
 
 
+def test_a_text_that_the_end_itself_overwrites_does_not_hide_what_follows_it(
+    link: Link, redis_client: redis.Redis
+) -> None:
+    """The commands behind the condition will run, so they are looked at before anything is written."""
+    redis_client.mset({"result": "done", "odd": "text"})
+
+    with pytest.raises(RedisReplyError, match="WRONGTYPE odd is a string"):
+        settle_script.write(link, [("SET", "result", "new"), Unless("result", "done", (("LPUSH", "odd", "x"),))])
+
+    assert redis_client.get("result") == b"done"
+
+
+def test_a_counter_may_be_below_zero(link: Link, redis_client: redis.Redis) -> None:
+    """It is a number all the same."""
+    redis_client.set("left", -3)
+    redis_client.hset("numbers", "left", -3)
+
+    settle_script.write(link, [("INCRBY", "left", 1), ("HINCRBY", "numbers", "left", 1)])
+
+    assert (redis_client.get("left"), redis_client.hget("numbers", "left")) == (b"-2", b"-2")
+
+
 def test_what_is_passed_over_need_not_be_possible(link: Link, redis_client: redis.Redis) -> None:
-    """Only what is to be done is looked at: not a whole that misses parts, nor what is marked or said already."""
+    """Only what is to be done is looked at: not a whole that misses parts, nor what is marked
+    or said already, nor what a lock of another keeps back."""
     redis_client.set("odd", "text")
     redis_client.hset("marks", "done", "1")
     impossible = (("LPUSH", "odd", "x"),)
@@ -530,6 +568,7 @@ def test_what_is_passed_over_need_not_be_possible(link: Link, redis_client: redi
             Join("whole", "done", 2, PLACEHOLDER, impossible),
             Once("marks", "done", impossible),
             Unless("odd", "te", impossible),
+            Held("odd", "the text of another", impossible),
         ],
     )
 

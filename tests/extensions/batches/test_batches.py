@@ -157,6 +157,34 @@ def test_a_job_that_fails_twice_is_counted_once(app: Program, worker: Any) -> No
     assert app.events(batch.bid) == ["complete"]
 
 
+def test_a_thousand_errors_of_a_batch_are_kept(app: Program) -> None:
+    """A batch of a million jobs that all fail must not fill Redis. What is kept of a job is its latest error."""
+    batch = sidekiq.Batch()
+    with batch.jobs():
+        app.deed.perform_bulk([["ok"], ["ok"]])
+    errors = f"{steps.key(batch.bid)}:errors"
+    app.client.hset(errors, mapping={"1": "its first", **{f"{number}": "an error" for number in range(2, 1001)}})
+
+    for number in (0, 1):
+        steps.call(sync_client.current().pool, "ends", batch.bid, "failed", number, "jid", "its latest")
+
+    assert (app.client.hlen(errors), app.client.hmget(errors, "0", "1")) == (1000, [None, b"its latest"])
+
+
+def test_a_member_that_reports_its_progress_ends_for_its_status_too(app: Program, redis_client: redis.Redis) -> None:
+    """Ruby has asked for the status by a hash, as the gem sidekiq-status does; the payload does not show it."""
+    app.deeds["say"] = lambda: sidekiq.current_job().progress(at=1, total=2)  # type: ignore[union-attr]
+    batch = sidekiq.Batch()
+    with batch.jobs():
+        jid = app.deed.perform_async("say")
+    redis_client.hset(f"sidekiq:status:{jid}", mapping={"jid": jid, "status": "queued", "worker": "Deed"})
+
+    with sidekiq.embed(concurrency=1):
+        batch.wait(10, until="success")
+
+    assert redis_client.hget(f"sidekiq:status:{jid}", "status") == b"complete"
+
+
 def test_the_first_death_is_announced_once(app: Program, worker: Any) -> None:
     """A job without retries dies by its first failure."""
     batch = watched(app)

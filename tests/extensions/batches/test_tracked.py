@@ -195,6 +195,19 @@ def test_a_job_that_starts_late_in_a_frozen_process_changes_no_final_row(
     assert counted(batch) == {"finished": 1, "failed": 1}
 
 
+def test_a_dead_job_that_is_retried_is_working_again(app: Program) -> None:
+    """Also where Ruby's Web UI has put it back, which writes no row: its payload shows that it failed before."""
+    batch = sidekiq.Batch(track=True)
+    with batch.jobs():
+        app.deed.perform_async("ok")
+    pool = sync_client.current().pool
+    steps.call(pool, "ends", batch.bid, "dead", 0, "jid", "{}")
+
+    steps.call(pool, "working", batch.bid, 0, "1")
+
+    assert counted(batch) == {"working": 1}
+
+
 def test_jobs_of_an_invalid_batch_leave_as_invalidated(app: Program) -> None:
     """Without a run."""
     batch = sidekiq.Batch(track=True)

@@ -254,7 +254,7 @@ class LoadedExtensions:
 
     def around(self, payload: "Payload") -> "list[ServerMiddleware]":
         """The middleware that wraps the run of a job, outermost first."""
-        if not self.handled_runs and self._keys_around.isdisjoint(payload):
+        if self._keys_around.isdisjoint(payload):
             return []
         found = [extension.around() for extension in self.handlers_of(payload)]
         return [middleware for middleware in found if middleware is not None]

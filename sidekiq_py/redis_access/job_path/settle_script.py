@@ -25,7 +25,7 @@ SETTLE = Script("settle")
 # Lua can pass about 8,000 values to one command.
 _SLICE = 1000
 _DAY_SECONDS = 24 * 3600
-_ADDS_UP = frozenset({"LPUSH", "RPUSH", "INCR", "INCRBY", "COUNT", "HINCRBY", "ZINCRBY", "APPEND", "PUBLISH"})
+_ADDS_UP = frozenset({"LPUSH", "RPUSH", "INCR", "INCRBY", "HINCRBY", "ZINCRBY", "APPEND", "PUBLISH"})
 # The values of these (for HSET, the pairs) can be split over several commands.
 _CAN_BE_CUT = frozenset({"SADD", "SREM", "LPUSH", "RPUSH", "HSET", "HDEL", "ZREM"})
 

@@ -24,7 +24,7 @@
 -- A mark is removed again if one of its commands fails. Among the counters, a condition whose key is not a hash does not hold.
 --
 -- Two commands do the work of several Redis commands:
---   COUNT <string> <n> <seconds>             INCRBY <string> <n>; a new key expires after <seconds>
+--   COUNT <string> <n> <seconds>             INCRBY <string> <n>; a new key expires after <seconds>. Only among the counters
 --   TAKE <list> <job> <field> <owner> <hash> <owners> <lease> <notices> <absent>...
 --                                            LPUSH <list> <job>. But if the list is empty, none of the keys <absent> exists
 --                                            (other queues, and the keys that only `fetch.lua` handles), and the owner is
@@ -111,7 +111,6 @@ end
 local function is_forbidden(at, verb, key)
   if not redis.acl_check_cmd or verb == 'UNLESS' or verb == 'HELD' then return false end
   if verb == 'TAKE' then return not redis.acl_check_cmd('LPUSH', key, '') end
-  if verb == 'COUNT' then return not redis.acl_check_cmd('INCRBY', key, 1) end
   if verb == 'ONCE' or verb == 'JOIN' then return not redis.acl_check_cmd('HSETNX', key, '', 1) end
   -- An error means that this Redis does not know the command, or not with these words; it is refused when it runs.
   local is_known, may = pcall(redis.acl_check_cmd, verb, key, unpack(ARGV, at + 3, at + ARGV[at]))
@@ -124,7 +123,7 @@ local function obstacle()
     LPUSH = 'list', TAKE = 'list', RPUSH = 'list', LREM = 'list', LTRIM = 'list', SADD = 'set', SREM = 'set',
     ZADD = 'zset', ZREM = 'zset', ZINCRBY = 'zset', ZREMRANGEBYRANK = 'zset', ZREMRANGEBYSCORE = 'zset',
     HSET = 'hash', HSETNX = 'hash', HDEL = 'hash', HINCRBY = 'hash', ONCE = 'hash', JOIN = 'hash',
-    INCR = 'string', INCRBY = 'string', COUNT = 'string', DECR = 'string', DECRBY = 'string', APPEND = 'string',
+    INCR = 'string', INCRBY = 'string', DECR = 'string', DECRBY = 'string', APPEND = 'string',
   }
   -- The type that each key will have, and the fields that will be set, by the time a command runs.
   local types, coming = {}, {}

@@ -370,9 +370,9 @@ end
 
 local steps = {}
 
--- Words: <state> <number> <jid> <JSON about the failure, or empty> <"failed" for the row of a job that reported bad input, or
--- empty>. State: succeeded, failed, dead, invalidated, deleted, lost; attempt: the run is over, and the member waits as before.
--- A batch that is gone stays gone, and a number that was not reserved names no member.
+-- Words: <state> <number> <jid> <JSON about the failure, or empty> <"failed" for the row of a job that reported bad input;
+-- otherwise absent>. State: succeeded, failed, dead, invalidated, deleted, lost; attempt: the run is over, and the member waits as
+-- before. A batch that is gone stays gone, and a number that was not reserved names no member.
 function steps.ends(batch, words)
   local state, number, jid, about = words[1], tonumber(words[2]), words[3], words[4] or ''
   if not number or number >= field_number(batch, 'next') then return end

@@ -125,8 +125,8 @@ local function obstacle()
     HSET = 'hash', HSETNX = 'hash', HDEL = 'hash', HINCRBY = 'hash', ONCE = 'hash', JOIN = 'hash',
     INCR = 'string', INCRBY = 'string', DECR = 'string', DECRBY = 'string', APPEND = 'string',
   }
-  -- The type that each key will have, and the fields that will be set, by the time a command runs.
-  local types, coming = {}, {}
+  -- By the time a command runs: the type that each key will have, the fields that will be set, and the keys that were removed.
+  local types, coming, removed = {}, {}, {}
   local at, skipped = FIRST, 0
 
   local function refusal(verb, key)
@@ -134,7 +134,7 @@ local function obstacle()
     if VERBS[verb] then return VERBS[verb].look and VERBS[verb].look(key, words_of(at)) end
     if is_forbidden(at, verb, key) then return 'NOPERM this user may not use ' .. verb .. ' on ' .. key end
     if verb == 'DEL' then
-      types[key], coming[key] = 'none', nil
+      types[key], coming[key], removed[key] = 'none', nil, true
     elseif verb == 'SET' then
       types[key] = 'string'
     elseif need then
@@ -167,7 +167,7 @@ local function obstacle()
       return types[key] ~= nil or redis.pcall('GETRANGE', key, 0, #mark - 1) ~= mark
     end
     if verb == 'HELD' then return not types[key] and redis.pcall('GET', key) == mark end
-    if types[key] ~= 'none' and redis.call('HEXISTS', key, mark) == 1 then return false end
+    if not removed[key] and redis.call('HEXISTS', key, mark) == 1 then return false end
     return verb == 'ONCE' or is_whole(key, tonumber(ARGV[at + 5]), coming[key] or {})
   end
 

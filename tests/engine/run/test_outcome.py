@@ -20,7 +20,8 @@ from tests.support.in_flight import jobs_in_flight
 from tests.support.ledger import job_text, push_jobs
 from tests.support.waiting import eventually
 
-PLACEHOLDER = b"\x00seam\x00"
+# With a character that means something else in a pattern of Lua.
+PLACEHOLDER = b"\x00the-seam\x00"
 
 
 def part(number: int, text: bytes, parts: int) -> list[Any]:
@@ -135,6 +136,22 @@ def test_a_job_that_is_in_flight_nowhere_writes_all_the_same(link: Link, redis_c
     settle_script.write(link, part(0, b"7", 1))
 
     assert redis_client.lrange("queue:body", 0, -1) == [b'{"args":[[7]],"n":0}']
+
+
+def test_an_end_that_is_sent_again_adds_nothing_twice(link: Link, redis_client: redis.Redis) -> None:
+    """The reply was lost, and nothing in flight says that the end of a job that runs at most once was written."""
+    adds_up = (
+        ("RPUSH", "list", "x"), ("LPUSH", "list", "x"), ("INCR", "n"), ("INCRBY", "n", 1), ("APPEND", "text", "x"),
+        ("HINCRBY", "hash", "n", 1), ("ZINCRBY", "zset", 1, "x"),
+    )  # fmt: skip
+    end = settle_script.repeatable([*adds_up, ("SET", "result", "x")], "marks")
+
+    for _ in range(2):
+        settle_script.write(link, end)
+
+    assert (redis_client.llen("list"), redis_client.mget("n", "text", "result")) == (2, [b"2", b"x", b"x"])
+    assert (redis_client.hget("hash", "n"), redis_client.zscore("zset", "x")) == (b"1", 1.0)
+    assert 0 < redis_client.ttl("marks") <= 24 * 3600
 
 
 def test_a_success_writes_what_its_job_wants(redis_client: redis.Redis, worker: Worker) -> None:
@@ -532,16 +549,55 @@ def test_a_key_that_the_end_itself_makes_can_be_no_list(
     assert redis_client.keys("*") == []
 
 
-def test_a_text_that_the_end_itself_overwrites_does_not_hide_what_follows_it(
-    link: Link, redis_client: redis.Redis
+@pytest.mark.parametrize(
+    "end",
+    [
+        [("SET", "result", "new"), Unless("result", "done", (("LPUSH", "odd", "x"),))],
+        [("DEL", "marks"), Once("marks", "done", (("LPUSH", "odd", "x"),))],
+    ],
+)
+def test_what_the_end_itself_overwrites_does_not_hide_what_follows_it(
+    link: Link, redis_client: redis.Redis, end: Any
 ) -> None:
     """The commands behind the condition will run, so they are looked at before anything is written."""
     redis_client.mset({"result": "done", "odd": "text"})
+    redis_client.hset("marks", "done", "1")
 
     with pytest.raises(RedisReplyError, match="WRONGTYPE odd is a string"):
-        settle_script.write(link, [("SET", "result", "new"), Unless("result", "done", (("LPUSH", "odd", "x"),))])
+        settle_script.write(link, end)
 
-    assert redis_client.get("result") == b"done"
+    assert (redis_client.get("result"), redis_client.hget("marks", "done")) == (b"done", b"1")
+
+
+def test_parts_that_one_command_writes_are_all_counted(link: Link, redis_client: redis.Redis) -> None:
+    """They complete the whole, so what it pushes is looked at before anything is written."""
+    redis_client.set("odd", "text")
+    whole = Join("whole", "done", 2, PLACEHOLDER, (("LPUSH", "odd", "x"),))
+
+    with pytest.raises(RedisReplyError, match="WRONGTYPE odd is a string"):
+        settle_script.write(link, [("HSET", "whole", "0", "7", "1", "8"), whole])
+
+    assert redis_client.exists("whole") == 0
+
+
+def test_a_counter_that_fails_altogether_has_no_end_written_again(link: Link, redis_client: redis.Redis) -> None:
+    """The job has left before the counters begin."""
+    push(redis_client, "a")
+    [(field, _)] = fetch(link, max_jobs=1)
+
+    def settle() -> bool:
+        counters = [Once("marks", "told", (("INCR", "told"),))]
+        return in_flight.settle(link, OWNER, field, vital=[("INCR", "ended")], counters=counters)
+
+    redis_client.execute_command("ACL", "SETUSER", "default", "-hsetnx")
+    try:
+        with pytest.raises(RedisReplyError):
+            settle()
+    finally:
+        redis_client.execute_command("ACL", "SETUSER", "default", "+hsetnx")
+
+    assert not settle()
+    assert redis_client.get("ended") == b"1"
 
 
 def test_a_counter_may_be_below_zero(link: Link, redis_client: redis.Redis) -> None:

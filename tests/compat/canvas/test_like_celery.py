@@ -63,6 +63,19 @@ def test_a_body_that_is_a_chain_is_the_child_of_a_part(app: Celery, worker: Task
     assert {k: parent for k, _, parent, _ in seen if k != "part"} == {"first": ids["part"], "second": ids["first"]}
 
 
+def test_the_body_of_a_chord_behind_a_step_is_the_child_of_a_part(
+    app: Celery, worker: TaskWorker, seen: list[Any]
+) -> None:
+    """Not of the step that has sent the chord."""
+    step = app.tasks["proj.step"]
+    worker.start()
+
+    chain(step.si(k="before"), chord([step.si(k="part")], step.si(k="body"))).apply_async().get(timeout=20)
+
+    ids = {k: task_id for k, task_id, _, _ in seen}
+    assert {k: parent for k, _, parent, _ in seen if k != "before"} == {"part": ids["before"], "body": ids["part"]}
+
+
 def test_a_step_that_never_runs_has_its_call_stored(
     app: Celery, worker: TaskWorker, seen: list[Any], redis_client: redis.Redis
 ) -> None:

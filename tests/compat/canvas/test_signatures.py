@@ -205,6 +205,18 @@ def test_operators_compose(tasks: SimpleNamespace) -> None:
     assert len((chain(add.s(1, 1), add.s(2)) | chain(add.s(3), add.s(4))).tasks) == 4
 
 
+def test_the_last_step_of_a_chain_is_the_callers_own(tasks: SimpleNamespace) -> None:
+    """The others are copies, as with `|` in Celery: whoever keeps the last one can still give it options."""
+    first, second, last = tasks.add.s(1, 1), tasks.add.s(2), tasks.add.s(3)
+
+    for canvas in (chain(first, second, last), chain([first, second, last]), first | second | last):
+        assert [step is given for step, given in zip(canvas.tasks, (first, second, last), strict=True)] == [
+            False,
+            False,
+            True,
+        ]
+
+
 def test_a_chord_takes_what_follows_into_its_body(tasks: SimpleNamespace) -> None:
     """It is done with it."""
     canvas = group(tasks.add.s(1, 1), tasks.add.s(2, 2)) | tasks.total.s() | tasks.add.s(1)

@@ -111,6 +111,17 @@ def test_an_empty_queue_gives_its_share_to_the_others(link: Link, redis_client: 
     assert jobs_of(fetch(link, ("often", 5), ("seldom", 1))) == [b"a", b"b", b"c"]
 
 
+def test_a_queue_without_a_weight_beside_others_counts_as_one(link: Link, redis_client: redis.Redis) -> None:
+    """As in `-q critical,3 -q default`; only where no queue has a weight the order is strict."""
+    push(redis_client, *["often"] * 400, queue="often")
+    push(redis_client, *["plain"] * 400, queue="plain")
+
+    counts = Counter(jobs_of(fetch(link, ("often", 3), ("plain", 0), max_jobs=400)))
+
+    assert counts[b"plain"] == pytest.approx(100, abs=40)
+    assert jobs_of(fetch(link, ("empty", 3), ("plain", 0), max_jobs=1, batch=2)) == [b"plain"]
+
+
 def test_a_paused_queue_is_left_alone_and_named(link: Link, redis_client: redis.Redis) -> None:
     """Its jobs stay, the others come."""
     push(redis_client, "a", queue="low")
@@ -224,9 +235,12 @@ def test_a_claim_takes_the_job_it_names(link: Link, redis_client: redis.Redis) -
 
 
 def test_a_claim_of_what_is_gone_is_none(link: Link, redis_client: redis.Redis) -> None:
-    """Somebody has recovered it meanwhile."""
+    """It went back as an orphan meanwhile, and may be running: it must not come into being once more."""
+    fetch(link)
+
     assert claim(link, b"gone") is None
     assert held(redis_client) == {}
+    assert redis_client.exists("queue:default") == 0
 
 
 def test_a_claim_by_one_who_was_shut_out_puts_the_job_back_in_front(link: Link, redis_client: redis.Redis) -> None:
@@ -354,6 +368,16 @@ def test_jobs_in_inboxes_and_in_the_hash_go_back_together(link: Link, redis_clie
     assert moved == 2
     assert redis_client.rpop("queue:default", 3) == [b"listed", b"hashed", b"waits"]
     assert redis_client.exists(f"sidekiq_py:inbox:{OWNER}:default") == 0
+
+
+def test_of_two_equal_jobs_in_an_inbox_each_goes_back_by_itself(link: Link, redis_client: redis.Redis) -> None:
+    """The other one may be running."""
+    inbox = f"sidekiq_py:inbox:{OWNER}:default"
+    redis_client.lpush(inbox, "same", "same")
+
+    assert in_flight.give_back_listed(link, OWNER, [("default", b"same")]) == 1
+
+    assert redis_client.lrange(inbox, 0, -1) == redis_client.lrange("queue:default", 0, -1) == [b"same"]
 
 
 @pytest.fixture

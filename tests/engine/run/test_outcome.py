@@ -478,6 +478,27 @@ def test_a_mark_is_taken_back_where_a_command_fails_for_another_reason(link: Lin
     assert held(redis_client) == {field: b"a"}
 
 
+def test_a_mark_stays_where_a_command_behind_it_fails(link: Link, redis_client: redis.Redis) -> None:
+    """What hangs on it is done, and must not be done again when the end is sent again."""
+    end = [Once("marks", "done", (("INCR", "told"),)), ("LSET", "nothing", "0", "x")]
+
+    for _ in range(2):
+        with pytest.raises(RedisReplyError):
+            settle_script.write(link, end)
+
+    assert redis_client.get("told") == b"1"
+
+
+def test_an_end_with_a_command_too_long_for_a_script_is_not_begun(link: Link, redis_client: redis.Redis) -> None:
+    """It would fail after what comes before it, and each try would write that once more."""
+    long = ("ZADD", "zset", *(number for number in range(5_000) for _ in range(2)))
+
+    with pytest.raises(RedisReplyError, match="too long for a script"):
+        settle_script.write(link, [("INCR", "count"), long])
+
+    assert redis_client.exists("count") == 0
+
+
 @pytest.mark.parametrize(
     ("command", "word"),
     [
@@ -678,14 +699,19 @@ def test_an_end_of_many_values_and_keys_is_written(link: Link, redis_client: red
 
 
 def test_every_placeholder_is_filled_and_a_foreign_field_counts_nothing(link: Link, redis_client: redis.Redis) -> None:
-    """A text that holds the placeholder itself stays as it is."""
+    """A text that holds the placeholder itself stays as it is, as does a command that does not hang on the whole."""
     redis_client.hset("whole", mapping={"0": b"<" + PLACEHOLDER + b">", "more": "x"})
 
     settle_script.write(
-        link, [Join("whole", "done", 1, PLACEHOLDER, (("LPUSH", "body", PLACEHOLDER + b"|" + PLACEHOLDER),))]
+        link,
+        [
+            Join("whole", "done", 1, PLACEHOLDER, (("LPUSH", "body", PLACEHOLDER + b"|" + PLACEHOLDER),)),
+            ("SET", "behind", PLACEHOLDER),
+        ],
     )
 
     assert redis_client.lrange("body", 0, -1) == [b"<" + PLACEHOLDER + b">|<" + PLACEHOLDER + b">"]
+    assert redis_client.get("behind") == PLACEHOLDER
 
 
 def test_an_end_that_is_too_long_loses_no_thread(redis_client: redis.Redis, worker: Worker) -> None:

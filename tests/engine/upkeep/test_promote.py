@@ -226,3 +226,24 @@ def test_one_process_at_a_time_has_the_pollers_lease(pool: Pool, redis_client: r
     assert redis_client.get("sidekiq_py:poller") == b"one"
     promote.leave_poller(pool, "one")
     assert promote.hold_poller(pool, "two", 5000)
+
+
+def test_a_dead_job_that_is_too_old_goes_though_there_is_room(pool: Pool, redis_client: redis.Redis) -> None:
+    """As at each death."""
+    redis_client.zadd("schedule", {"a": 1})
+    redis_client.zadd("dead", {"too old": NOW - 1001, "young": NOW - 999})
+
+    promote.move(pool, "schedule", [Move(b"a", "dead")], now=NOW, limits=LIMITS)
+
+    assert redis_client.zrange("dead", 0, -1) == [b"young", b"a"]
+
+
+def test_a_user_who_may_not_ask_for_the_end_of_a_lease_respects_it(pool: Pool, redis_client: redis.Redis) -> None:
+    """Rights that were granted for an earlier release lack PTTL."""
+    assert promote.hold_poller(pool, "one", 60_000)
+    redis_client.execute_command("ACL", "SETUSER", "default", "-pttl")
+    try:
+        assert not promote.hold_poller(pool, "another", 60_000)
+        assert promote.hold_poller(pool, "one", 60_000)
+    finally:
+        redis_client.execute_command("ACL", "SETUSER", "default", "+pttl")

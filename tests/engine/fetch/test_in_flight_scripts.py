@@ -112,11 +112,11 @@ def test_an_empty_queue_gives_its_share_to_the_others(link: Link, redis_client: 
 
 
 def test_a_queue_without_a_weight_beside_others_counts_as_one(link: Link, redis_client: redis.Redis) -> None:
-    """As in `-q critical,3 -q default`; only where no queue has a weight the order is strict."""
+    """As in `-q default -q critical,3`; only where no queue has a weight the order is strict."""
     push(redis_client, *["often"] * 400, queue="often")
     push(redis_client, *["plain"] * 400, queue="plain")
 
-    counts = Counter(jobs_of(fetch(link, ("often", 3), ("plain", 0), max_jobs=400)))
+    counts = Counter(jobs_of(fetch(link, ("plain", 0), ("often", 3), max_jobs=400)))
 
     assert counts[b"plain"] == pytest.approx(100, abs=40)
     assert jobs_of(fetch(link, ("empty", 3), ("plain", 0), max_jobs=1, batch=2)) == [b"plain"]

@@ -21,7 +21,7 @@ from tests.support.ledger import job_text, push_jobs
 from tests.support.waiting import eventually
 
 # With a character that means something else in a pattern of Lua.
-PLACEHOLDER = b"\x00the-seam\x00"
+PLACEHOLDER = b"\x01seam-1\x01"
 
 
 def part(number: int, text: bytes, parts: int) -> list[Any]:

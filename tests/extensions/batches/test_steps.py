@@ -1,0 +1,212 @@
+"""The steps that change a batch, one by one: what each counts, and what it leaves alone."""
+
+import json
+from typing import Any
+
+import pytest
+
+import sidekiq_py as sidekiq
+from sidekiq_py.client import sync_client
+from sidekiq_py.extensions.batches import steps
+from sidekiq_py.extensions.batches.batch import Batch
+from sidekiq_py.extensions.batches.errors import BatchDoneError
+from tests.extensions.batches.conftest import Program
+
+DAY = 24 * 3600
+
+
+def batch_of(app: Program, count: int, **options: Any) -> Batch:
+    """A batch of so many jobs that nobody runs."""
+    batch = sidekiq.Batch(**options)
+    with batch.jobs():
+        app.deed.perform_bulk([["ok"] for _ in range(count)])
+    return batch
+
+
+def step(name: str, bid: str, *words: Any) -> Any:
+    """Run one step."""
+    return steps.call(sync_client.current().pool, name, bid, *words)
+
+
+def ends(batch: Batch, state: str, number: int) -> None:
+    """A member's run ends so."""
+    step("ends", batch.bid, state, number, f"jid-{number}", "" if state == "succeeded" else "{}")
+
+
+def parent_and_child(app: Program) -> tuple[Batch, Batch]:
+    """A batch of one job and of one child, which has a job and a callback for `success`."""
+    parent, child = sidekiq.Batch(), sidekiq.Batch()
+    child.on("success", app.callback)
+    with parent.jobs():
+        app.deed.perform_async("ok")
+        with child.jobs():
+            app.deed.perform_async("ok")
+    return parent, child
+
+
+def test_a_childs_callback_that_has_run_completes_no_parent_whose_jobs_wait(app: Program) -> None:
+    """It is one of the parent's members, but holds back nothing but `success`."""
+    parent, child = parent_and_child(app)
+    ends(child, "succeeded", 0)
+    [callback] = [job for job in app.waiting() if job["class"] == "Callback"]
+
+    ends(parent, "succeeded", callback["sidekiq_py_batch"][1])
+    assert not parent.status().complete
+    ends(parent, "succeeded", 0)
+
+    assert parent.status().success
+
+
+def test_a_success_removes_the_members_last_error(app: Program) -> None:
+    """Nothing is kept of a failure that a retry has made good."""
+    batch = batch_of(app, 1)
+    ends(batch, "failed", 0)
+    assert app.client.exists(f"{steps.key(batch.bid)}:errors")
+
+    ends(batch, "succeeded", 0)
+
+    assert not app.client.exists(f"{steps.key(batch.bid)}:errors")
+
+
+def test_a_dead_job_that_is_deleted_was_a_death_all_the_same(app: Program) -> None:
+    """Whoever tidies the dead set changes nothing about what the batch says."""
+    batch = batch_of(app, 2)
+
+    ends(batch, "dead", 0)
+    ends(batch, "deleted", 0)
+
+    assert batch.status().dead == 1
+
+
+def test_a_run_that_is_cut_off_after_its_success_elsewhere_changes_no_row(app: Program) -> None:
+    """The job was recovered from a frozen process, which wakes up and stops."""
+    batch = batch_of(app, 1, track=True)
+
+    ends(batch, "succeeded", 0)
+    ends(batch, "attempt", 0)
+
+    assert {state: count for state, count in batch.rows.counts().items() if count} == {"finished": 1}
+
+
+def test_a_sender_leaves_one_mark_however_often_it_pushes(app: Program) -> None:
+    """A batch may be filled for days."""
+    batch = sidekiq.Batch()
+    with batch.jobs():
+        for _ in range(5):
+            app.deed.perform_async("ok")
+
+    marks = [field for field in app.client.hkeys(steps.blocks_key(batch.bid)) if b"+" in field]
+    assert marks == [b"0+5"]
+
+
+def test_a_batch_outlives_the_latest_of_its_scheduled_jobs(app: Program) -> None:
+    """Though one that is due sooner was pushed after it."""
+    batch = sidekiq.Batch()
+    with batch.jobs():
+        app.deed.perform_in(100 * DAY, "ok")
+        app.deed.perform_in(50 * DAY, "ok")
+
+    assert app.client.ttl(steps.key(batch.bid)) > 100 * DAY
+
+
+def test_a_job_that_is_a_member_already_joins_no_other_batch(app: Program) -> None:
+    """It would have one key twice, and one of the batches would wait for it for ever."""
+    batch = batch_of(app, 1)
+    job = json.dumps({"class": "Deed", "args": [], "sidekiq_py_batch": ["another", 0]}, separators=(",", ":"))
+
+    step("join", batch.bid, "queue", "steps", job)
+
+    assert app.client.lrange("queue:steps", 0, -1) == [job.encode()]
+    assert batch.status().total == 1
+
+
+def test_a_batch_that_has_succeeded_takes_no_child(app: Program) -> None:
+    """Its callbacks have gone out, and would not come again."""
+    parent = batch_of(app, 1)
+    ends(parent, "succeeded", 0)
+
+    with pytest.raises(BatchDoneError):
+        step("open", "child", "token", "-", "somebody", "1", parent.bid, 0)
+
+    assert not app.client.exists(steps.key("child"))
+
+
+def test_a_dead_member_is_never_lost_as_well(app: Program) -> None:
+    """It may have died between the audit's look and its verdict."""
+    batch = batch_of(app, 1)
+    ends(batch, "dead", 0)
+    changed_at = app.client.hget(steps.key(batch.bid), "changed_at")
+
+    assert step("lose", batch.bid, changed_at, 0) == 0
+
+    assert batch.status().dead == 1
+
+
+def test_a_lost_member_adds_no_more(app: Program) -> None:
+    """What it held open when it vanished would else stay open."""
+    batch = batch_of(app, 2)
+    for number in (0, 1):
+        step("open", batch.bid, f"jid-{number}", number, "Deed", "0", "", 0)
+    changed_at = app.client.hget(steps.key(batch.bid), "changed_at")
+
+    assert step("lose", batch.bid, changed_at, 0) == 1
+
+    assert [opener.token for opener in batch.status().openers] == ["jid-1"]
+
+
+def test_a_look_at_children_that_are_all_there_is_no_change(app: Program) -> None:
+    """The audit waits until a batch has not changed for long: its own looks must not put that off for ever."""
+    parent, _ = parent_and_child(app)
+    app.client.hset(steps.key(parent.bid), "changed_at", 1)
+
+    assert step("count_children", parent.bid) == 0
+
+    assert app.client.hget(steps.key(parent.bid), "changed_at") == b"1"
+
+
+def test_a_member_that_has_failed_is_removed_from_what_has_not_run_no_more(app: Program) -> None:
+    """`complete` still waits for the other one."""
+    batch = batch_of(app, 2)
+    ends(batch, "failed", 0)
+
+    assert step("remove", batch.bid, 0) == 1
+    assert not batch.status().complete
+    ends(batch, "succeeded", 1)
+
+    assert batch.status().success
+
+
+def test_a_child_that_has_expired_is_not_invalidated(app: Program) -> None:
+    """Its hash would come into being again, without anything that a batch has."""
+    parent, child = parent_and_child(app)
+    app.client.delete(steps.key(child.bid))
+
+    assert step("invalidate", parent.bid) == 1
+
+    assert not app.client.exists(steps.key(child.bid))
+
+
+def test_a_child_that_is_deleted_was_waited_for_once(app: Program) -> None:
+    """One that had completed, with a job that failed, held back `success` alone: another child is still waited for."""
+    parent, first, second = sidekiq.Batch(), sidekiq.Batch(), sidekiq.Batch()
+    with parent.jobs():
+        for child in (first, second):
+            with child.jobs():
+                app.deed.perform_async("ok")
+    ends(first, "failed", 0)
+
+    step("delete", first.bid)
+    assert not parent.status().complete
+    ends(second, "succeeded", 0)
+
+    assert parent.status().success
+
+
+def test_deleting_the_last_child_ends_its_parent(app: Program) -> None:
+    """There is nothing else to wait for, and nothing else that would look."""
+    parent, child = parent_and_child(app)
+    ends(parent, "succeeded", 0)
+
+    step("delete", child.bid)
+
+    assert parent.status().success

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import gc
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
 import pytest
@@ -18,7 +18,7 @@ from sidekiq_py.client.sync_client import Client
 from sidekiq_py.engine.report.job_context import JobContext
 from sidekiq_py.engine.run.attempt import Surroundings
 from sidekiq_py.errors import ConfigError, Shutdown
-from sidekiq_py.extension import DeadLetter, Drop, Extension, FetchedJob, JobEnd, Maintenance, Postpone
+from sidekiq_py.extension import DeadLetter, Drop, Effect, Extension, FetchedJob, JobEnd, Maintenance, Postpone
 from sidekiq_py.middleware.chain import ServerMiddleware
 from sidekiq_py.outcome import Outcome
 from sidekiq_py.registry import Payload, registry
@@ -216,6 +216,26 @@ class TestEnd:
         eventually(lambda: worker.ran == [1])
         assert (entered, len(tally.wrapped)) == (["decider before 0"], 1)
 
+    def test_the_extension_that_a_push_reaches_first_sees_the_end_last(
+        self, redis_client, redis_url, tally: Tally, worker: Worker
+    ):
+        """A limit gives its place to the next job when all the others have written what they have to."""
+
+        class Limit(Extension):
+            name = "limit"
+            phase = "decide"
+            payload_keys: ClassVar[Mapping[str, str]] = {"limited": "there is no limit"}
+
+            def end(self, end: JobEnd) -> Iterable[Effect]:
+                return [("RPUSH", "ends", self.name)]
+
+        program.use(Limit())
+        tally.at_end = lambda end: [("RPUSH", "ends", "tally")]
+        Client(redis_url, sidekiq_version="7.3.2").push({"class": "run", "args": [1], "limited": True})
+        worker.start()
+
+        eventually(lambda: redis_client.lrange("ends", 0, -1) == [b"tally", b"limit"])
+
     def test_a_job_without_the_key_passes_no_hook(self, redis_client, redis_url, tally: Tally, worker: Worker):
         """As if the extension were not there."""
         tally.is_on = False
@@ -304,6 +324,18 @@ class TestEnd:
 
         eventually(lambda: counts(redis_client) == {"pushed": 1, "stopped": 1})
         assert redis_client.zcard("schedule") == 0
+
+    def test_a_verb_that_fails_as_it_writes_keeps_a_paused_job_from_its_queue(
+        self, redis_client, redis_url, tally: Tally, worker: Worker, caplog
+    ):
+        """An iterable job that goes on later; in its queue as well, it would run twice at the same time."""
+        tally.at_end = lambda end: [(BLIND.name, "blind", end.kind)]
+        redis_client.set("blind", "no hash")
+        Client(redis_url, sidekiq_version="7.3.2").push({"class": "pause", "args": []})
+        worker.start()
+
+        eventually(lambda: "stay in flight until this error is fixed" in caplog.text)
+        assert redis_client.llen("queue:default") == 0
 
     def test_a_verb_that_fails_as_it_writes_leaves_the_job_in_one_place(
         self, redis_client, redis_url, tally: Tally, worker: Worker, caplog

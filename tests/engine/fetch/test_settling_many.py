@@ -1,6 +1,6 @@
 """The script that settles many successes at once: a verb counts them, and each job leaves where it stands."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -8,10 +8,13 @@ import redis
 
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection.link import Link
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.redis_access.job_path.settle_script import Tally
 from sidekiq_py.redis_access.job_path.verbs import Verb, verbs
 from tests.engine.fetch.in_flight_jobs import OWNER, fetch, held, push
+from tests.support.redis_server import RedisServer
 
 INBOX = f"sidekiq_py:inbox:{OWNER}:default"
 # `look` takes words off its list, as that of a batch's step does; `run` writes those that it gets.
@@ -27,12 +30,13 @@ ADD = Verb(
   end,
 }""",
 )
+BROKEN = Verb("MANY_BROKEN", "{run = function(key, words) return words.none + 1 end}")
 REFUSED = Verb("MANY_REFUSED", "{run = function(key, words) return {err = 'ODD it is refused'} end}")
 
 
 @pytest.fixture(autouse=True)
 def _with_verbs() -> None:
-    verbs.add([ADD, REFUSED])
+    verbs.add([ADD, BROKEN, REFUSED])
 
 
 def settle(link: Link, *jobs: tuple[bytes, bytes | None, str], verb: Verb = ADD) -> Any:
@@ -86,26 +90,43 @@ def test_more_than_a_thousand_leave_together(link: Link, redis_client: redis.Red
     assert held(redis_client) == {}
 
 
-@pytest.mark.parametrize("why", ["closed", "of a wrong type", "refused"])
-def test_what_the_verb_refuses_stays_in_flight(link: Link, redis_client: redis.Redis, why: str) -> None:
+@pytest.mark.parametrize(
+    ("verb", "odd"),
+    [(ADD, "many:closed"), (ADD, "many"), (REFUSED, None), (BROKEN, None)],
+    ids=["closed", "of a wrong type", "refused", "broken"],
+)
+def test_what_the_verb_refuses_stays_in_flight(
+    link: Link, redis_client: redis.Redis, verb: Verb, odd: str | None
+) -> None:
     """Its end is not counted, so it must not be forgotten."""
     push(redis_client, "a")
     [(field, _)] = fetch(link)
     redis_client.lpush(INBOX, "listed")
-    if why != "refused":
-        redis_client.set("many:closed" if why == "closed" else "many", "x")
+    if odd is not None:
+        redis_client.set(odd, "x")
 
     with pytest.raises(RedisReplyError):
-        settle(
-            link,
-            (field, None, "a"),
-            (b"9.0@default", b"listed", "b"),
-            verb=REFUSED if why == "refused" else ADD,
-        )
+        settle(link, (field, None, "a"), (b"9.0@default", b"listed", "b"), verb=verb)
 
     assert held(redis_client) == {field: b"a"}
     assert redis_client.lrange(INBOX, 0, -1) == [b"listed"]
     assert redis_client.type("many") != b"list"
+
+
+def test_a_full_redis_is_worked_empty(new_redis_server: Callable[..., RedisServer]) -> None:
+    """What a verb writes needs memory, and the jobs that leave free some."""
+    server = new_redis_server()
+    client, pool = server.client(), Pool(RedisSettings(server.url))
+    link = pool.new_link()
+    push(client, "a")
+    [(field, _)] = fetch(link)
+    client.config_set("maxmemory", 1)
+
+    assert settle(link, (field, None, "a")) == 1
+
+    link.close()
+    pool.close()
+    client.close()
 
 
 def test_without_the_right_to_lrem_nothing_is_counted(link: Link, redis_client: redis.Redis) -> None:

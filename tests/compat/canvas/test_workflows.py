@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import redis
 from sidekiq_celery import Celery, Task, chain, chord, group, signature
+from sidekiq_celery.canvas import _chain
 from sidekiq_celery.exceptions import ChordError
 from sidekiq_celery.result import GroupResult
 
@@ -403,3 +404,12 @@ def test_the_apply_async_of_a_chord_s_body_is_called_once(
 def test_an_election_is_a_call(running: SimpleNamespace) -> None:
     """One worker runs it, as after an election among Celery's."""
     assert running.add.s(2, 3).election().get(timeout=30) == 5
+
+
+def test_a_part_that_ends_in_an_empty_group_ends_with_the_step_before(running: SimpleNamespace) -> None:
+    """The body waits for it, as for any other part."""
+    part = _chain(running.add.s(1, 1), running.add.s(1), group([]))
+
+    result = chord([part, running.add.s(2, 2)], running.total.s()).apply_async()
+
+    assert result.get(timeout=20) == 7

@@ -413,3 +413,19 @@ def test_a_part_that_ends_in_an_empty_group_ends_with_the_step_before(running: S
     result = chord([part, running.add.s(2, 2)], running.total.s()).apply_async()
 
     assert result.get(timeout=20) == 7
+
+
+def test_a_group_that_a_part_adds_to_its_chord_is_waited_for_to_its_last_task(
+    app: Celery, tasks: SimpleNamespace, worker: TaskWorker
+) -> None:
+    """Each of its tasks counts; together they are one result, as a group in the header is."""
+
+    @app.task(name="adds_a_group", bind=True)
+    def adds_a_group(self: Task) -> int:
+        self.add_to_chord(group(tasks.add.si(1, 1), tasks.add.si(2, 2)))
+        return 1
+
+    worker.start()
+    result = chord([adds_a_group.si(), tasks.add.si(0, 0)], tasks.same.s()).apply_async()
+
+    assert result.get(timeout=20) == [1, 0, [2, 4]]

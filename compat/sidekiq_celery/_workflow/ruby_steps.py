@@ -13,6 +13,7 @@ from typing import Any
 
 from sidekiq_celery._wire.ruby_headers import RUBY_OPTION
 from sidekiq_celery._workflow.signature import Signature
+from sidekiq_py.pushing import program
 
 
 def ruby_file() -> str:
@@ -29,5 +30,5 @@ def ruby_signature(class_name: str, options: Mapping[str, Any], args: Any = (), 
         options: The `sidekiq_options` of the Ruby class.
     """
     own = dict(options)
-    queue = own.pop("queue", None) or "default"
+    queue = own.pop("queue", None) or program.default_job_options.get("queue", "default")
     return Signature(class_name, args, options={"queue": queue, RUBY_OPTION: own}, immutable=immutable)

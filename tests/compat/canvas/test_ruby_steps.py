@@ -191,3 +191,14 @@ def test_reports_of_ruby_follow_routes(app: Celery, redis_client: redis.Redis) -
     double.s(1).apply_async()
 
     assert json.loads(redis_client.lindex(RUBY_QUEUE, 0))["celery"]["report"]["queue"] == "reports"
+
+
+def test_a_step_goes_to_the_queue_to_which_the_job_is_pushed(app: Celery, redis_client: redis.Redis) -> None:
+    """A Ruby job without a queue of its own has that of `default_job_options`, in a workflow as elsewhere."""
+    program.configure(default_job_options={"queue": "ruby"})
+
+    ruby_job("Bare").s().apply_async()
+    ruby_job("Own", queue="own").s().apply_async()
+
+    assert classes_in(redis_client, RUBY_QUEUE) == ["Bare"]
+    assert classes_in(redis_client, "queue:own") == ["Own"]

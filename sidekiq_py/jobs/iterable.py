@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from sidekiq_py import program
 from sidekiq_py.client import sync_client
-from sidekiq_py.errors import Interrupted, JobDeclarationError, RedisError, Shutdown, SidekiqError
+from sidekiq_py.errors import Interrupted, JobDeclarationError, RedisError, SidekiqError
 from sidekiq_py.jobs.job_class import Job
 from sidekiq_py.logs import log
 from sidekiq_py.redis_access.job_path import iteration
@@ -224,7 +224,7 @@ class IterableJob(Job):
                     self.each_iteration(item, *self.arguments)
             except Aborted:
                 break
-            except (Exception, Shutdown):
+            except BaseException:  # like Ruby's `rescue Exception`: also Shutdown and a SystemExit
                 self._runtime_seconds = runtime_before + self._now() - started
                 self._save_or_log()
                 raise

@@ -4,6 +4,7 @@ import csv
 import functools
 import io
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -58,6 +59,11 @@ def fail(job: Walk) -> None:
     raise LookupError("boom")
 
 
+def leave(job: Walk) -> None:
+    """An item ends the job as it would end a program."""
+    sys.exit(1)
+
+
 def be_cut_off(job: Walk) -> None:
     """The deadline of a stop has passed."""
     raise Shutdown
@@ -65,6 +71,7 @@ def be_cut_off(job: Walk) -> None:
 
 DEEDS: dict[str, Callable[[Walk], None]] = {
     "fail": fail,
+    "leave": leave,
     "be_cut_off": be_cut_off,
     "abort": lambda job: job.abort(),
     "cancel": lambda job: job.cancel(),
@@ -170,11 +177,11 @@ def test_for_sidekiq_8_the_first_thirty_days_stand(redis_client: redis.Redis, re
     assert 0 < redis_client.ttl("it-j") <= 50
 
 
-@pytest.mark.parametrize(("deed", "error"), [("fail", LookupError), ("be_cut_off", Shutdown)])
+@pytest.mark.parametrize(("deed", "error"), [("fail", LookupError), ("be_cut_off", Shutdown), ("leave", SystemExit)])
 def test_an_item_that_raises_is_where_the_next_run_begins(
     deed: str, error: type[BaseException], redis_client: redis.Redis
 ) -> None:
-    """The state is saved before the error goes on."""
+    """The state is saved before the error goes on, whatever it is. Source: Sidekiq 8.1.7, `rescue Exception`."""
     with pytest.raises(error):
         walk(5, deed)
 

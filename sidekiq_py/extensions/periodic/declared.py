@@ -222,6 +222,7 @@ def make(
         namespace=namespace,
         texts={"name": called, "description": description},
         status=status,
+        once_on_dst=once_on_dst,
     )
     if queue is not None:
         options = {**options, "queue": checked_value("queue", queue, owner)}
@@ -246,7 +247,7 @@ def make(
         overlap=overlap,
         catch_up_seconds=None if catch_up is None else _seconds("catch_up", catch_up, owner),
         jitter_seconds=_seconds("jitter", jitter, owner),
-        once_on_dst=bool(once_on_dst),
+        once_on_dst=once_on_dst,
         is_ours=True,
     )
     # A Celery task has no options of ours; its app's routes say where it runs.
@@ -256,7 +257,9 @@ def make(
     return declaration
 
 
-def _check_values(owner: str, *, overlap: Any, args: Any, namespace: Any, texts: dict[str, Any], status: Any) -> None:
+def _check_values(
+    owner: str, *, overlap: Any, args: Any, namespace: Any, texts: dict[str, Any], status: Any, once_on_dst: Any
+) -> None:
     if overlap not in OVERLAPS:
         raise JobDeclarationError(f"{owner} has overlap={overlap!r}; give one of {', '.join(OVERLAPS)}")
     if not isinstance(args, (list, tuple)):
@@ -269,6 +272,8 @@ def _check_values(owner: str, *, overlap: Any, args: Any, namespace: Any, texts:
             raise JobDeclarationError(f"{owner} has {name}={value!r}; give a text")
     if status not in ("enabled", "disabled"):
         raise JobDeclarationError(f"{owner} has status={status!r}; give enabled or disabled")
+    if not isinstance(once_on_dst, bool):
+        raise JobDeclarationError(f"{owner} has once_on_dst={once_on_dst!r}; give True or False, without quotes")
 
 
 def _message(klass: str, args: Sequence[Any], options: dict[str, Any], owner: str) -> str:

@@ -17,6 +17,7 @@ from sidekiq_py.errors import ConfigError, JsonParseError
 from sidekiq_py.extensions.periodic.keys import DEFAULT_NAMESPACE, set_key
 from sidekiq_py.wire.dialect import FloatText
 from sidekiq_py.wire.json_dialect import dumps, loads
+from sidekiq_py.wire.json_writer import to_s
 from sidekiq_py.wire.number_text import to_finite
 
 _FIELDS_1_2 = (
@@ -196,8 +197,13 @@ def read_entry(key: str, stored: Mapping[bytes, bytes]) -> CronEntry:
     known = {name: texts[name] for name in CronEntry.__dataclass_fields__ if name in texts}
     values: dict[str, Any] = {"message": "{}", **known}
     for name in ("date_as_argument", "active_job", "symbolize_args"):
-        values[name] = _TRUE.fullmatch(texts.get(name, "")) is not None
+        values[name] = is_true(texts.get(name, ""))
     return CronEntry(**values)
+
+
+def is_true(value: Any) -> bool:
+    """True for what the gem takes for true, in a hash and in a file, where `"no"` in quotes is a text and not true."""
+    return _TRUE.fullmatch(to_s(value)) is not None
 
 
 def arguments_of(text: str) -> list[Any]:

@@ -17,7 +17,7 @@ from typing import Any
 
 from sidekiq_py.errors import ConfigError, SidekiqError
 from sidekiq_py.extensions.periodic.declared import Declaration, make
-from sidekiq_py.extensions.periodic.layout import arguments_of
+from sidekiq_py.extensions.periodic.layout import arguments_of, is_true
 from sidekiq_py.logs import log
 from sidekiq_py.options import closest
 
@@ -29,6 +29,8 @@ _PASSED_ON = (
 _KNOWN = frozenset((*_PASSED_ON, "name", "class", "klass", "args"))
 # Keys that need Rails.
 _RUBY_ONLY = ("active_job", "symbolize_args", "queue_name_prefix", "queue_name_delimiter")
+# The gem's booleans.
+_BOOLEAN = ("active_job", "symbolize_args", "date_as_argument")
 
 
 def find(given: str | None, usual: Iterable[str], directory: Path) -> Path | None:
@@ -115,6 +117,7 @@ def _jobs(path: Path, loaded: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 def _job(path: Path, name: str, klass: Any, fields: Mapping[str, Any], by: str) -> Declaration:
     place = f"{path}: {name}"
+    fields = {**fields, **{key: is_true(fields[key]) for key in _BOOLEAN if key in fields}}
     for key in fields:
         if fields[key] and key in _RUBY_ONLY:
             raise ConfigError(f"{place}: {key} needs Rails; leave this job to the gem's own file")

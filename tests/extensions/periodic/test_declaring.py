@@ -537,6 +537,19 @@ def test_a_description_may_be_a_number(tmp_path: Path) -> None:
     assert declared.entry.description == "42"
 
 
+@pytest.mark.parametrize(("text", "is_true"), [('"false"', False), ('"no"', False), ("false", False), ('"Yes"', True)])
+def test_a_boolean_in_quotes_is_read_as_by_the_gem(tmp_path: Path, text: str, is_true: bool) -> None:
+    """Which takes true, t, yes, y and 1 for true. Source: sidekiq-cron 2.3.1, job.rb, `initialize`."""
+    (tmp_path / "jobs.yml").write_text(
+        f"a: {{cron: '* * * * *', class: R, date_as_argument: {text}}}\n"
+        "b: {cron: '* * * * *', class: R, active_job: 'false', symbolize_args: 'no'}"
+    )
+
+    first, _ = schedule_file.read(tmp_path / "jobs.yml", environment={}, by="x")
+
+    assert first.entry.date_as_argument is is_true
+
+
 @pytest.mark.parametrize(
     ("text", "part"),
     [
@@ -546,6 +559,8 @@ def test_a_description_may_be_a_number(tmp_path: Path) -> None:
         ("a: {cron: '* * * * 9', class: R}", "'9' is not a valid day of the week"),
         ("a: {cron: '* * * * *', class: R, active_job: true}", "active_job needs Rails"),
         ("- {name: a, cron: '* * * * *', class: R}\n- {name: a, cron: '* * * * *', class: R}", "two periodic jobs"),
+        ("a: {cron: '* * * * *', class: R, active_job: 'yes'}", "active_job needs Rails"),
+        ("a: {cron: '* * * * *', class: R, once_on_dst: 'no'}", "once_on_dst='no'; give True or False, without quotes"),
         ("'text'", "must map names to periodic jobs"),
         ("a: [", "jobs.yml, line 1: expected"),
         ("a: {cron: '* * * * *', class: R, description: [1]}", "has description=[1]; give a text"),

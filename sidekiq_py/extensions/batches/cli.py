@@ -1,5 +1,6 @@
 """`sidekiq-py batches`."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
@@ -143,6 +144,7 @@ def delete(bid: str, yes: bool, as_json: bool) -> None:
 
 
 def _facts(status: BatchStatus, now: float) -> list[tuple[str, object]]:
+    shown = status.as_dict(most_members=0)
     facts: list[tuple[str, object]] = [
         ("batch", status.bid),
         ("description", status.description or "-"),
@@ -153,7 +155,7 @@ def _facts(status: BatchStatus, now: float) -> list[tuple[str, object]]:
             f"{status.failures} failed, {status.dead} dead, {status.lost} lost, {status.invalidated} invalidated, "
             f"{status.deleted} deleted",
         ),
-        *_rows(status),
+        *_rows(shown.get("jobs")),
         ("opened", _ago(status.created_at, now)),
         ("last change", _ago(status.changed_at, now)),
     ]
@@ -161,8 +163,8 @@ def _facts(status: BatchStatus, now: float) -> list[tuple[str, object]]:
         facts.append(("parent", status.parent_bid))
     if status.children:
         facts.append(("children", status.children))
-    if status.damaged:
-        facts.append(("damaged", f"{', '.join(status.damaged)}, by another program; callbacks may never be enqueued"))
+    if shown["damaged"]:
+        facts.append(("damaged", f"{', '.join(shown['damaged'])}, by another program; callbacks may never be enqueued"))
     for event in EVENTS:
         at = getattr(status, f"{event}_at")
         if at is not None:
@@ -173,11 +175,11 @@ def _facts(status: BatchStatus, now: float) -> list[tuple[str, object]]:
     return facts
 
 
-def _rows(status: BatchStatus) -> list[tuple[str, object]]:
+def _rows(counts: Mapping[str, int] | None) -> list[tuple[str, object]]:
     """The number of rows in each state; only for a tracked batch."""
-    if status.jobs is None:
+    if counts is None:
         return []
-    return [("rows", ", ".join(f"{count} {state}" for state, count in status.jobs.counts().items() if count) or "none")]
+    return [("rows", ", ".join(f"{count} {state}" for state, count in counts.items() if count) or "none")]
 
 
 def _error(member: state.Member) -> str:

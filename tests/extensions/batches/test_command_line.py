@@ -89,6 +89,23 @@ def test_a_share_is_never_rounded_up_and_damage_is_named(app: Program, run: Run)
     assert "damaged         total, by another program; callbacks may never be enqueued" in after
 
 
+def test_a_batch_whose_rows_cannot_be_counted_is_shown(app: Program, run: Run) -> None:
+    """Its key has a wrong type; all the rest is still known, and the damage has a name."""
+    batch = sidekiq.Batch(description="Import", track=True)
+    with batch.jobs():
+        app.deed.perform_async("ok")
+    key = f"{steps.key(batch.bid)}:states"
+    app.client.delete(key)
+    app.client.set(key, "foreign")
+
+    shown = run("show", batch.bid)
+
+    assert shown.exit_code == 0
+    assert "description     Import\n" in shown.output
+    assert "rows            none\n" in shown.output
+    assert "damaged         states, by another program; callbacks may never be enqueued\n" in shown.output
+
+
 def test_batches_are_acted_on(app: Program, run: Run) -> None:
     """Closed, retried, invalidated, deleted."""
     batch = sidekiq.Batch()

@@ -200,7 +200,7 @@ def pause(names: tuple[str, ...], create: bool, as_json: bool) -> None:
     """
     done = []
     advice = "To pause a queue that does not exist yet, add --create."
-    for queue in [_known(name, create=create, advice=advice) for name in names]:
+    for queue in [_known(name, create=create, advice=advice) for name in dict.fromkeys(names)]:
         was_running = queue.pause()
         # A quiet process fetches from no queue.
         ruby = [process.identity for process in ProcessSet().serving(queue.name) if not process.is_python]
@@ -224,7 +224,7 @@ def pause(names: tuple[str, ...], create: bool, as_json: bool) -> None:
 def unpause(names: tuple[str, ...], as_json: bool) -> None:
     """Let workers fetch from paused queues again."""
     done = []
-    for queue in [_known(name) for name in names]:
+    for queue in [_known(name) for name in dict.fromkeys(names)]:
         was_paused = queue.unpause()
         done.append({"queue": queue.name, "paused": False, "changed": was_paused})
         if not as_json:

@@ -160,6 +160,14 @@ def test_a_misspelled_queue_gets_the_closest_match(run, push, redis_client):
     assert jids(redis_client, "mailers") == ["a"]
 
 
+@pytest.mark.parametrize(("command", "text"), [("pause", "low is paused.\n"), ("unpause", "low was not paused.\n")])
+def test_a_queue_that_is_named_twice_is_reported_once(run, push, command, text):
+    """A list that a shell puts together may have it twice."""
+    push("low", "a")
+
+    assert run("queues", command, "low", "low").output == text
+
+
 def test_a_queue_in_place_of_a_command_is_told_the_command(run, push):
     """As `git` and Sidekiq's own tools do."""
     push("low", "a")

@@ -5,6 +5,8 @@ import sys
 
 import click
 
+from sidekiq_py.cli.values import Seconds
+
 _SECONDS_TO_READ = 0.4
 _TERMINATED = 128 + signal.SIGTERM
 
@@ -13,7 +15,7 @@ _TERMINATED = 128 + signal.SIGTERM
 @click.option(
     "--pace",
     "pace_seconds",
-    type=click.FloatRange(min=0),
+    type=Seconds(min=0),
     default=_SECONDS_TO_READ,
     show_default=True,
     help="Seconds to pause after each block, for reading.",

@@ -14,6 +14,7 @@ from sidekiq_py.cli.output import echo_json, iso_time
 from sidekiq_py.cli.processes import process_as_json
 from sidekiq_py.cli.queues import queue_as_json
 from sidekiq_py.cli.running import work_as_json
+from sidekiq_py.cli.values import Seconds
 from sidekiq_py.clock import Wakeable
 
 # The width of piped output, which is not cut to the terminal.
@@ -24,7 +25,7 @@ _UNBOUND = 10_000
 @click.option("--once", is_flag=True, help="Print the view once and exit.")
 @click.option(
     "--sample",
-    type=click.FloatRange(0),
+    type=Seconds(0),
     default=2.0,
     show_default=True,
     metavar="SECONDS",
@@ -32,7 +33,7 @@ _UNBOUND = 10_000
 )
 @click.option(
     "--every",
-    type=click.FloatRange(0.1),
+    type=Seconds(0.1),
     default=1.0,
     show_default=True,
     metavar="SECONDS",

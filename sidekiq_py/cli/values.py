@@ -18,6 +18,7 @@ from sidekiq_py.wire.json_dialect import loads
 from sidekiq_py.wire.json_writer import to_s
 
 _UNIT_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_MOST_SECONDS = 366 * 86400
 _SPAN = re.compile(r"(?:\d+(?:\.\d+)?[smhd]?)+", re.ASCII)
 _SPAN_PART = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)", re.ASCII)
 
@@ -58,6 +59,17 @@ def texts(value: Any, name: str) -> tuple[str, ...]:
     if any(isinstance(entry, list | tuple | dict) or entry is None for entry in entries):
         raise ConfigError(f"{name} is {value!r}; it must be a list of names")
     return tuple(map(to_s, entries))
+
+
+class Seconds(click.FloatRange):
+    """A number of seconds that a program can wait for: click's range takes nan, and the system cannot wait for inf."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Like that of the range, for up to a year."""
+        seconds = float(super().convert(value, param, ctx))
+        if not seconds <= _MOST_SECONDS:
+            self.fail(f"{value} is not a number of seconds to wait; give at most {_MOST_SECONDS:,}", param, ctx)
+        return seconds
 
 
 def span_seconds(_ctx: click.Context, _parameter: click.Parameter, text: str | None) -> float | None:

@@ -185,6 +185,16 @@ def test_once_prints_it_and_exits(run, fleet):
     assert '["card-42"]' in shown
 
 
+@pytest.mark.parametrize("option", ["--sample", "--every"])
+@pytest.mark.parametrize("seconds", ["nan", "inf", "1e300"])
+def test_what_nobody_can_wait_for_is_refused(run, option, seconds):
+    """A comparison with nan is always false, and the system cannot wait for inf."""
+    result = run("top", "--once", option, seconds)
+
+    assert result.exit_code == 2
+    assert f"{seconds} is not a number of seconds to wait; give at most 31,622,400" in result.output
+
+
 def test_once_as_json(run, fleet):
     """One document with numbers, queues, processes and running jobs."""
     document = json.loads(run("top", "--once", "--json", "--sample", "0").output)

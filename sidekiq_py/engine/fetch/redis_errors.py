@@ -47,7 +47,10 @@ class RedisErrors:
         self.note()
         if self._downtime.failed(error, f"{self._name}: {work}"):
             what = "refuses commands that a worker needs" if isinstance(error, RedisReplyError) else "is out of reach"
-            self.report(error, {"context": f"Redis {what}; trying again until it is back"})
+            until = "it is back"
+            if isinstance(error, RedisReplyError) and error.code == "WRONGTYPE":
+                until = "the key that sidekiq-py doctor names is repaired"
+            self.report(error, {"context": f"Redis {what}; trying again until {until}"})
 
     def is_refused(self, work: str) -> bool:
         """True from a failed call of this kind of *work* until one succeeds."""

@@ -73,6 +73,8 @@ class Settler:
         self._on_lost_connection = on_lost_connection
         self.count = count
         self._is_given_up = False
+        # The last flush was refused for a reason that does not pass by itself, such as a key of the wrong type.
+        self._is_refused_for_good = False
         self._deferred = Deferred(lambda: self._is_given_up)
         self._downtime = downtime
         self.flushed_at = monotonic()
@@ -88,7 +90,8 @@ class Settler:
     def is_waiting_for_redis(self) -> bool:
         """True while the end of a job is not written and Redis may accept it before long."""
         # While the lock is held, ends are on their way and in none of the two.
-        return bool(self._done) or self._lock.locked() or self._deferred.is_waiting_for_redis
+        is_accepted_soon = bool(self._done) and not self._is_refused_for_good
+        return is_accepted_soon or self._lock.locked() or self._deferred.is_waiting_for_redis
 
     def acknowledge(self, unit: UnitOfWork) -> None:
         """Collect a success. The caller sees to it that it is sent."""
@@ -168,7 +171,9 @@ class Settler:
             try:
                 for owner, units in drained.items():
                     self._acknowledge(owner, units)
-            except BaseException:
+                self._is_refused_for_good = False
+            except BaseException as error:
+                self._is_refused_for_good = isinstance(error, RedisError) and error.is_lasting
                 self.restore(drained)
                 raise
 

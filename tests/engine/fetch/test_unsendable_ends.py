@@ -1,6 +1,7 @@
 """Ends of jobs that no command to Redis can carry."""
 
 import json
+import threading
 from inspect import iscoroutinefunction
 from typing import Any
 
@@ -87,3 +88,33 @@ def test_an_end_that_is_no_success_becomes_a_failure(
     [kept] = redis_client.zrange("retry", 0, -1)
     assert json.loads(kept)["error_class"] == "UnicodeEncodeError"
     eventually(lambda: jobs_in_flight(redis_client) == [])
+
+
+def test_a_stop_does_not_wait_for_the_end_of_a_job_whose_inbox_was_overwritten(
+    redis_client: redis.Redis, worker: Worker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Redis refuses it until somebody deletes the key. The log says what finds such a key."""
+    is_overwritten = threading.Event()
+
+    def overwrite(_: int) -> None:
+        for inbox in redis_client.scan_iter("sidekiq_py:inbox:*"):
+            redis_client.set(inbox, "foreign")
+            is_overwritten.set()
+
+    def is_inbox_overwritten() -> bool:
+        push_jobs(redis_client, [job_text(1, "overwrite")])
+        return is_overwritten.wait(1)
+
+    worker.declare("overwrite", overwrite)
+    launcher = worker.start()
+    # A job comes into the inbox if the worker waits for it, and not if a fetch finds it.
+    eventually(is_inbox_overwritten)
+    # A move is refused once there is a job to move.
+    push_jobs(redis_client, [job_text(2, "run")])
+    eventually(lambda: "until the key that sidekiq-py doctor names is repaired" in caplog.text)
+
+    stop = threading.Thread(target=launcher.stop, kwargs={"timeout_seconds": 300})
+    stop.start()
+
+    # It would wait for 30 s.
+    eventually(lambda: not stop.is_alive(), within_seconds=20)

@@ -8,6 +8,8 @@ completion answer at once. May import every layer below.
 import errno
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -105,12 +107,15 @@ class LazyGroup(click.Group):
         Say where a flag belongs that is given before the command: at the end. Without a command, as for Ruby's
         `sidekiq`, it is a worker's. With Celery's -A, the program is the wrong one.
         """
+        _open_missing_streams()
         given = list(args)
         names_app = any(word == "--app" or word.startswith(("-A", "--app=")) for word in given)
         if names_app and not ctx.resilient_parsing:
             ctx.fail("-A names a Celery app, and `sidekiq-celery` runs those: sidekiq-celery -A myapp worker")
         try:
-            return super().parse_args(ctx, args)
+            # --help and --version print from here.
+            with _reporting_a_full_disk():
+                return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             import shlex  # for this advice alone
 
@@ -131,13 +136,13 @@ class LazyGroup(click.Group):
 
         Ctrl-C ends every command with 130. click would exit with 1, as after the answer "no" or Ctrl-D.
         """
-        _open_missing_streams()
         _print_any_name()
         if os.environ.get("NO_COLOR"):
             # https://no-color.org, which click does not follow.
             ctx.color = False
         try:
-            return super().invoke(ctx)
+            with _reporting_a_full_disk():
+                return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
             return _stop(ctx, interrupt)
         except click.Abort as abort:
@@ -154,16 +159,24 @@ class LazyGroup(click.Group):
             from sidekiq_py.wire.control_characters import escaped_lines
 
             raise click.ClickException(escaped_lines(with_advice(error))) from error
-        except OSError as error:
-            if error.errno != errno.ENOSPC:
-                raise
-            raise click.ClickException(f"The output could not be written: {error.strerror}.") from error
+
+
+@contextmanager
+def _reporting_a_full_disk() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise click.ClickException(f"The output could not be written: {error.strerror}.") from error
 
 
 def _open_missing_streams() -> None:
-    """Discard what is written to a stream that was closed when the program started."""
+    """Discard what is written to a stream that was closed when the program started. Such an input is empty."""
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull)  # noqa: SIM115 — it stays open
     if sys.stdout is None:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 — it stays open
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 — as above
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115 — as above
 

@@ -193,7 +193,7 @@ def test_a_list_that_is_piped_is_not_cut_to_a_terminal(redis_url, redis_client):
     assert job["error_class"] in output
 
 
-@pytest.mark.parametrize("arguments", [["stats"], ["dead", "--json"]], ids=lambda arguments: arguments[0])
+@pytest.mark.parametrize("arguments", [["stats"], ["dead", "--json"], ["--help"]], ids=lambda arguments: arguments[0])
 def test_a_full_disk_is_told_in_one_sentence(redis_url, arguments):
     """And by the exit code: a script must not take half the output for all of it."""
     with open("/dev/full", "w") as full:
@@ -216,6 +216,22 @@ def test_a_command_runs_without_standard_output(redis_url, redis_client):
 
     assert (done.returncode, done.stderr) == (0, "")
     assert redis_client.llen("queue:default") == 1
+
+
+def test_a_question_is_not_asked_without_standard_input(redis_url, redis_client):
+    """The command says what to do instead, as where the input is no terminal."""
+    redis_client.sadd("queues", "default")
+    done = subprocess.run(
+        ["sh", "-c", f"exec {sys.executable} -m sidekiq_py queues delete default <&-"],
+        env={**os.environ, "REDIS_URL": redis_url},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+    assert done.returncode == 2
+    assert "there is no terminal to ask on; add --yes" in " ".join(done.stderr.split())
 
 
 def _run(redis_url, arguments, **options):

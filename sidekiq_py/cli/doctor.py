@@ -22,6 +22,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 _FOUND = 1
 _COULD_NOT_LOOK = 2
 _WIDEST = 120
+# Room for a word beside the label; a pane that is narrower breaks the lines itself.
+_NARROWEST = 20
 # Any program may push to a queue whose name is a megabyte long.
 _LONGEST = 4000
 _COLOURS = {
@@ -116,7 +118,8 @@ def _document(report: Report, is_healthy: bool) -> dict[str, Any]:
 
 
 def _show(report: Report, *, verbose: bool) -> None:
-    width = min(shutil.get_terminal_size((_WIDEST, 24)).columns, _WIDEST) if sys.stdout.isatty() else _WIDEST
+    columns = shutil.get_terminal_size((_WIDEST, 24)).columns if sys.stdout.isatty() else _WIDEST
+    width = max(_NARROWEST, min(columns, _WIDEST))
     click.echo(_head(report))
     levels = [level for level in Level if level is not Level.UNSEEN and (verbose or level is not Level.OK)]
     shown = [(check.group, finding) for check, finding in report.first_findings(*levels, rest="--json")]

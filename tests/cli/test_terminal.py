@@ -161,6 +161,14 @@ def show_on_screen(redis_url: str, arguments: Sequence[str], columns: int) -> li
     return shown.decode().splitlines()
 
 
+@pytest.mark.parametrize("columns", [1, 11])
+def test_the_doctor_speaks_in_any_pane(redis_url, columns):
+    """A terminal that is narrower than the label of a finding breaks its lines."""
+    lines = show_on_screen(redis_url, ["doctor"], columns)
+
+    assert "Processes" in "\n".join(lines)
+
+
 @pytest.mark.parametrize("columns", [80, 100])
 def test_a_list_fits_the_terminal(redis_url, redis_client, columns):
     """Long classes, arguments and errors are cut; ids are not."""

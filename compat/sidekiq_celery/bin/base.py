@@ -188,7 +188,8 @@ def writing(*files: str | None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.filename not in {os.path.abspath(file) for file in files if file} | {*files} - {None}:
+        # The error may name the file in another form: as an absolute path, or without a slash at its end.
+        if os.path.abspath(str(error.filename)) not in {os.path.abspath(file) for file in files if file}:
             raise
         raise click.ClickException(
             f"{error.filename} cannot be written: {error.strerror}; name another file, or leave the option out"

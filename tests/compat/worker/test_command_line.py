@@ -96,6 +96,19 @@ def test_a_file_that_cannot_be_written_takes_no_traceback(call: Call, name: str,
     )
 
 
+def test_a_folder_in_place_of_a_pidfile_takes_no_traceback(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the file's name was forgotten behind the folder's."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run").mkdir()
+
+    done = call("worker", "--pidfile", "run/")
+
+    assert done.exit_code == 1
+    assert "Error: run cannot be written: Is a directory" in done.output
+
+
 def test_the_name_of_such_a_log_file_may_be_made_of_the_workers(call: Call) -> None:
     """As in Celery's files for systemd."""
     done = call("worker", "-n", "w1@host", "--logfile", "/proc/none/%n%I.log")

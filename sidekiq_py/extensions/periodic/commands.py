@@ -141,7 +141,7 @@ def enable(names: tuple[str, ...], everything: bool, reason: str | None, yes: bo
         ask(lambda: f"Enable all periodic jobs that are {which}, of both languages", what="enable --all", unless=yes)
         _print(CronJobs().enable_all(reason=reason), "enabled", as_json, in_total=True)
         return
-    jobs = [_found(name) for name in names]
+    jobs = [_found(name) for name in dict.fromkeys(names)]
     for job in jobs:
         job.enable()
     _print(jobs, "enabled", as_json)
@@ -168,7 +168,7 @@ def disable(names: tuple[str, ...], everything: bool, reason: str, yes: bool, as
         ask(lambda: "Disable all periodic jobs, of both languages", what="disable --all", unless=yes)
         _print(CronJobs().disable_all(reason), "disabled", as_json, in_total=True)
         return
-    jobs = [_found(name) for name in names]
+    jobs = [_found(name) for name in dict.fromkeys(names)]
     for job in jobs:
         job.disable(reason)
     _print(jobs, "disabled", as_json)
@@ -237,7 +237,7 @@ def remove(names: tuple[str, ...], yes: bool, as_json: bool) -> None:
 
     One that a program declares comes back when a worker of that program starts: disable such a job instead.
     """
-    jobs = [_found(name) for name in names]
+    jobs = [_found(name) for name in dict.fromkeys(names)]
     ask(lambda: f"Remove {', '.join(job.name for job in jobs)}", what="remove", unless=yes)
     for job in jobs:
         job.remove()

@@ -159,6 +159,15 @@ def test_a_job_is_disabled_with_a_reason_and_enabled(run: Callable[..., Any], st
     assert CronJobs().find("report").reason == ""
 
 
+def test_a_job_that_is_named_twice_is_reported_once(run: Callable[..., Any]) -> None:
+    """A list that a shell puts together may have it twice."""
+    CronJobs().add("@daily", "Report", name="report")
+
+    assert run("disable", "report", "report") == "report: disabled\n"
+    assert run("enable", "report", "report") == "report: enabled\n"
+    assert run("remove", "report", "report", "--yes") == "report: removed\n"
+
+
 def test_a_job_is_run_by_hand(run: Callable[..., Any], start: Start, redis_client: redis.Redis) -> None:
     """Also where it is disabled; the push stands in both histories."""
     sidekiq.periodic("0 9 * * *", sidekiq.ruby_job("Report"), name="report", args=[7])

@@ -17,7 +17,9 @@ from sidekiq_celery.utils.serialization import (
     ensure_serializable,
     get_pickleable_exception,
     get_pickled_exception,
+    itermro,
     safe_repr,
+    unwanted_base_classes,
 )
 
 EXCEPTION_ABLE_CODECS = frozenset({"pickle"})
@@ -109,10 +111,17 @@ def _made(name: str, module: str | None, message: Any) -> BaseException:
         # Anyone who can write to Redis can write a result, and could name any function to be called.
         shown = name if module is None else f"{module}.{name}"
         raise SecurityError(f"Expected an exception class, got {shown} with payload {message}")
-    try:
-        return kind(*message) if isinstance(message, tuple | list) else kind(message)
-    except Exception:  # noqa: BLE001 - constructors of programs may raise anything
-        return Exception(f"{kind}({message})")
+    args = message if isinstance(message, tuple | list) else [message]
+    # A class whose constructor formats its message takes other arguments than it stores. Programs that catch a base
+    # class of it still do: Celery's worker stores the nearest one that takes them.
+    for candidate in (kind, *itermro(kind, unwanted_base_classes)):
+        try:
+            made = candidate(*args)
+        except Exception:  # noqa: BLE001 - constructors of programs may raise anything
+            continue
+        if isinstance(made, BaseException):
+            return made
+    return Exception(f"{kind}({message})")
 
 
 def _found(name: str, module: str | None) -> Any:

@@ -35,6 +35,21 @@ class DemandingError(Exception):
         super().__init__(one)
 
 
+class ShopError(Exception):
+    """What the programs of a shop catch."""
+
+
+class Described:
+    """Has no part in errors."""
+
+
+class SoldOutError(Described, ShopError):
+    """Makes its message of its arguments."""
+
+    def __init__(self, item: str, wanted: int) -> None:
+        super().__init__(f"{wanted} of {item} are not there")
+
+
 def read_back(app: Celery, stored: Any) -> Any:
     """What becomes of an exception's stored form."""
     return app.backend.exception_to_python(stored)
@@ -118,7 +133,17 @@ def test_a_name_that_leads_through_a_module_imports_nothing(app: Celery) -> None
     assert (asked, type(found).__name__) == ([], "package.part")
 
 
-def test_a_class_that_wants_other_arguments_is_told_of(app: Celery) -> None:
+def test_a_class_that_wants_other_arguments_is_caught_as_its_base(app: Celery) -> None:
+    """Programs catch `ShopError`. Redis has the class itself, for monitors."""
+    app.backend.mark_as_failure("a", SoldOutError("tea", 3))
+
+    found = app.AsyncResult("a").result
+
+    assert (type(found), str(found)) == (ShopError, "3 of tea are not there")
+    assert b'"exc_type": "SoldOutError"' in app.backend.client.get("celery-task-meta-a")
+
+
+def test_a_class_that_wants_other_arguments_and_has_no_base_is_told_of(app: Celery) -> None:
     """Its name and its arguments stay."""
     found = read_back(app, {"exc_type": "DemandingError", "exc_message": [1], "exc_module": __name__})
 

@@ -4,7 +4,7 @@ One run of a task: signals, hooks, the call, and the effects of its end.
 *open → before_start → call → (callbacks, result) → on_success, or on_failure, or on_retry → after_return → close.* The
 result and all other effects of the end are not written here but collected in `effects`. In a worker the script that
 ends the job writes them (`_run.outcome`), so they happen exactly once, or not at all while the job is still in flight.
-Hooks are called before that.
+Hooks are called before that; until the run is closed, `unwritten` shows this process the result.
 """
 
 import os
@@ -24,7 +24,7 @@ from sidekiq_celery._state import _task_stack
 from sidekiq_celery._wire.context import Context, get_actual_ignore_result
 from sidekiq_celery._workflow import flow, links
 from sidekiq_celery.backends.failures import without_exits
-from sidekiq_celery.backends.interface import effects_for
+from sidekiq_celery.backends.interface import effects_for, unwritten
 from sidekiq_celery.exceptions import Ignore, Reject, Retry
 from sidekiq_celery.utils.einfo import ExceptionInfo
 from sidekiq_py.extension import Effect, Outgoing, write
@@ -237,6 +237,7 @@ class TaskRun:
         try:
             run_signals.send_end(self)
         finally:
+            unwritten.pop(self.task_id, None)
             _task_stack.pop()
             task.request_stack.pop()
             self.is_open = False
@@ -311,6 +312,8 @@ class TaskRun:
             self.store_now(result, state, traceback)
         else:
             self.effects += effects
+            if self.is_open:
+                unwritten[self.task_id] = (state, result, traceback, self.stored_request)
 
     def store_now(self, result: Any, state: str, traceback: str | None = None) -> None:
         """Write a result immediately."""
@@ -365,6 +368,7 @@ class TaskRun:
             if self.is_eager:
                 raise
             self.effects = []
+            unwritten.pop(self.task_id, None)
             self.failed(rejection)
         except Exception as error:
             if self.is_eager:

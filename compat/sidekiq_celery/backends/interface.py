@@ -25,6 +25,10 @@ from sidekiq_celery.utils.functional import first, maybe_list
 from sidekiq_celery.utils.ids import uuid
 from sidekiq_py.extension import Effect, RedisSettings
 
+# By task id: the state, result, traceback and request that a run of this process has yet to store, together with the
+# end of its job. Its hooks and the receivers of its signals may read them, on whatever thread they do so.
+unwritten: dict[str, tuple[str, Any, Any, Any]] = {}
+
 
 def unpickle_backend(cls: Any, args: Any, kwargs: Mapping[str, Any]) -> "Backend":
     """Rebuild a pickled backend, for the current app."""

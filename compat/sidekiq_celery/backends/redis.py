@@ -19,7 +19,7 @@ from sidekiq_celery import states
 from sidekiq_celery._config.broker import redis_settings
 from sidekiq_celery._send.retries import with_retries
 from sidekiq_celery.backends.awaiting import Awaiting
-from sidekiq_celery.backends.interface import masked
+from sidekiq_celery.backends.interface import masked, unwritten
 from sidekiq_celery.backends.key_value import BaseKeyValueStoreBackend
 from sidekiq_celery.backends.location import is_same_database, result_settings
 from sidekiq_celery.exceptions import BackendStoreError
@@ -214,6 +214,15 @@ class RedisBackend(Awaiting, BaseKeyValueStoreBackend):
         return isinstance(exc, _PASSING)
 
     # Reading
+
+    def get_task_meta(self, task_id: str, cache: bool = True) -> Any:
+        """As of every backend; a run of this process whose end is decided counts as if it were stored already."""
+        meta = super().get_task_meta(task_id, cache)
+        end = unwritten.get(task_id)
+        if end is None or meta["status"] == states.SUCCESS:
+            return meta
+        state, result, traceback, request = end
+        return self.decode_result(self._value_of(task_id, self.encode_result(result, state), state, traceback, request))
 
     def get(self, key: Any) -> Any:
         """Return the text under *key*, or None."""

@@ -5,6 +5,7 @@ import copy
 import json
 import logging
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,6 +18,7 @@ from sidekiq_celery._run.failed_tasks import INDEX
 from sidekiq_celery._run.plan import Plan
 from sidekiq_celery.app import trace
 from sidekiq_celery.app.task import Context
+from sidekiq_celery.backends.interface import unwritten
 from sidekiq_celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded, TimeLimitExceeded, WorkerLostError
 from sidekiq_celery.worker.request import Request
 
@@ -272,6 +274,56 @@ def test_signals_and_hooks_come_in_celerys_order(app: Celery, worker: TaskWorker
     finally:
         for name, listen in listeners.items():
             getattr(signals, name).disconnect(listen)
+
+
+def test_a_task_s_hooks_and_signals_read_the_result_that_its_end_will_store(
+    app: Celery, worker: TaskWorker, redis_client: redis.Redis
+) -> None:
+    """From there, a program may tell a browser how the task has ended, on whatever thread it does so."""
+    seen: list[tuple[str, str, Any]] = []
+
+    def look(place: str, task_id: str) -> None:
+        with ThreadPoolExecutor(1) as threads:
+            found = threads.submit(lambda: app.AsyncResult(task_id).state).result()
+        seen.append((place, found, app.AsyncResult(task_id).result))
+
+    class Telling(Task):
+        def on_success(self, retval: Any, task_id: str, *_: Any) -> None:
+            look("on_success", task_id)
+
+        def on_failure(self, exc: Any, task_id: str, *_: Any) -> None:
+            look("on_failure", task_id)
+
+        def on_retry(self, exc: Any, task_id: str, *_: Any) -> None:
+            look("on_retry", task_id)
+
+    @app.task(name="proj.tell", base=Telling, bind=True, max_retries=1, default_retry_delay=0)
+    def tell(self: Any, fails: bool) -> int:
+        if fails:
+            raise self.retry(exc=ValueError("boom"))
+        return 42
+
+    def listen(task_id: str, **_: Any) -> None:
+        look("task_postrun", task_id)
+
+    signals.task_postrun.connect(listen)
+    try:
+        worker.start()
+        tell.delay(False).get(timeout=30)
+        with pytest.raises(ValueError, match="boom"):
+            tell.delay(True).get(timeout=30)
+    finally:
+        signals.task_postrun.disconnect(listen)
+
+    assert [(place, state, str(result)) for place, state, result in seen] == [
+        ("on_success", "SUCCESS", "42"),
+        ("task_postrun", "SUCCESS", "42"),
+        ("on_retry", "RETRY", "boom"),
+        ("task_postrun", "RETRY", "boom"),
+        ("on_failure", "FAILURE", "boom"),
+        ("task_postrun", "FAILURE", "boom"),
+    ]
+    assert not unwritten
 
 
 def test_a_failure_is_stored_and_kept(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:

@@ -21,10 +21,8 @@ _KEYS = ("schedules", "sidekiq-scheduler:last_times", "sidekiq-scheduler:states"
 def entries(pool: Pool) -> Iterator[Mapping[str, Any]]:
     """Yield a mapping for each of its schedules; those that cannot be read are skipped."""
     replies = pool.replies([("HGETALL", key) for key in _KEYS])
-    # Another program's keys may have these names.
-    if any(isinstance(reply, RedisReplyError) for reply in replies):
-        return
-    found, last_times, states = map(_pairs, replies)
+    # Another program's keys may have these names, and this user may lack the right to some of them.
+    found, last_times, states = ({} if isinstance(reply, RedisReplyError) else _pairs(reply) for reply in replies)
     for name, text in sorted(found.items()):
         entry = _mapping(text)
         if entry is not None:

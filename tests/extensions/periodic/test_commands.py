@@ -389,6 +389,19 @@ def test_what_sidekiq_scheduler_keeps_is_listed_below(run: Callable[..., Any], r
     assert found == [("a", "0 9 * * *", "A", by), ("b", "every 1h", "B", by)]
 
 
+@pytest.mark.parametrize("key", ["sidekiq-scheduler:states", "sidekiq-scheduler:last_times"])
+def test_entries_of_sidekiq_scheduler_are_listed_without_what_cannot_be_read(
+    run: Callable[..., Any], redis_client: redis.Redis, key: str
+) -> None:
+    """A key of another program, or one that this user may not read, hides no schedule."""
+    redis_client.hset("schedules", "a", '{"cron":"0 9 * * *","class":"A"}')
+    redis_client.set(key, "foreign")
+
+    [entry] = run("list", "--json")
+
+    assert (entry["name"], entry["enabled"], entry["last_enqueue_time"]) == ("a", True, None)
+
+
 def test_what_sidekiq_scheduler_does_not_fire_is_shown_as_disabled(
     run: Callable[..., Any], redis_client: redis.Redis
 ) -> None:

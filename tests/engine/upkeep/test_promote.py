@@ -228,6 +228,21 @@ def test_one_process_at_a_time_has_the_pollers_lease(pool: Pool, redis_client: r
     assert promote.hold_poller(pool, "two", 5000)
 
 
+def test_a_server_in_trouble_is_no_refusal_of_a_job(pool: Pool, redis_client: redis.Redis) -> None:
+    """Also for jobs whose extensions write something: whoever moves thousands of them stops at the first slice."""
+    redis_client.zadd("schedule", {"a": 1, "b": 2})
+    moves = [Move(member, "nowhere", effects=(("INCR", "left"),)) for member in (b"a", b"b")]
+    redis_client.config_set("min-replicas-to-write", 1)
+    try:
+        with pytest.raises(RedisReplyError, match="NOREPLICAS"):
+            promote.move(pool, "schedule", moves, now=NOW, limits=LIMITS)
+    finally:
+        redis_client.config_set("min-replicas-to-write", 0)
+
+    assert [moved.done for moved in promote.move(pool, "schedule", moves, now=NOW, limits=LIMITS)] == [True, True]
+    assert redis_client.get("left") == b"2"
+
+
 def test_a_dead_job_that_is_too_old_goes_though_there_is_room(pool: Pool, redis_client: redis.Redis) -> None:
     """As at each death."""
     redis_client.zadd("schedule", {"a": 1})

@@ -349,6 +349,7 @@ class Settler:
         """Process the replies to `done_commands`."""
         removed = sum(replies)
         self._accepted_at = monotonic()
+        self._is_refused_for_good = False
         gone = len(units) - removed
         # A resent job that is gone was most likely removed by the first attempt, whose reply was lost. It counts now.
         self.count(removed + (min(sum(unit.is_sent_again for unit in units), gone) if gone else 0))

@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 import redis
 
+from sidekiq_py.engine.downtime import Downtime
+from sidekiq_py.engine.fetch.settle import Settler
+from sidekiq_py.engine.ownership.owner import Ownership, UnitOfWork
+from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.outcome import Outcome, Question
+from sidekiq_py.redis_access.connection.link import Link
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.wire import keys
 from tests.engine.embedded_worker import Worker
 from tests.support.in_flight import jobs_in_flight
 from tests.support.ledger import job_text, push_jobs
@@ -118,3 +125,30 @@ def test_a_stop_does_not_wait_for_the_end_of_a_job_whose_inbox_was_overwritten(
 
     # It would wait for 30 s.
     eventually(lambda: not stop.is_alive(), within_seconds=20)
+
+
+def test_a_stop_waits_again_once_the_key_is_repaired(pool: Pool, link: Link, redis_client: redis.Redis) -> None:
+    """A fetch may have carried the ends that were refused before; a failover that follows passes by itself."""
+    ownership = Ownership("host:1:abc", ["default"], 30)
+    owner = ownership.current
+    settler = Settler(
+        pool.new_link(),
+        on_pending=lambda: None,
+        on_lost_connection=lambda: None,
+        count=lambda jobs: None,
+        downtime=Downtime(),
+    )
+    redis_client.set(keys.in_flight(owner.name), "foreign")
+    settler.acknowledge(UnitOfWork(b"first", "default", owner, b"1.0:default", is_marked=False, fetched_at=0.0))
+    with pytest.raises(RedisReplyError, match="WRONGTYPE"):
+        settler.flush()
+    assert not settler.is_waiting_for_redis
+    redis_client.delete(keys.in_flight(owner.name))
+    with_a_fetch = settler.drain_plain()
+    assert with_a_fetch is not None
+    assert with_a_fetch.note(link.batch(with_a_fetch.commands))
+
+    settler.acknowledge(UnitOfWork(b"second", "default", owner, b"1.1:default", is_marked=False, fetched_at=0.0))
+
+    assert settler.is_waiting_for_redis
+    settler.close()

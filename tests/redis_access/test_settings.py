@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from sidekiq_py.client.async_client import AsyncClient
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.config import Config
 from sidekiq_py.errors import ConfigError
+from sidekiq_py.redis_access.connection.adopted_pool import AdoptedPool
+from sidekiq_py.redis_access.connection.connections import sentinels_of
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings, place
 from tests.support.redis_server import RedisServer
@@ -121,9 +124,20 @@ def test_a_word_is_a_user_if_the_password_is_elsewhere(url):
     assert RedisSettings(url).url == url
 
 
-def test_idle_connections_send_probes(redis_server: RedisServer) -> None:
+def by_url(server: RedisServer) -> Pool:
+    """The pool that a program gets for a URL."""
+    return Pool(RedisSettings(server.url))
+
+
+def adopted(server: RedisServer) -> Pool:
+    """The pool that a program gets for one of redis-py's."""
+    return AdoptedPool(redis.ConnectionPool.from_url(server.url))
+
+
+@pytest.mark.parametrize("pool_for", [by_url, adopted])
+def test_idle_connections_send_probes(redis_server: RedisServer, pool_for: Callable[[RedisServer], Pool]) -> None:
     """A firewall that hears nothing for minutes forgets a connection, and whoever uses it next gets no reply."""
-    pool = Pool(RedisSettings(redis_server.url))
+    pool = pool_for(redis_server)
     with pool.link() as link:
         link.connect()
         of_link = probes_of(link._connection._sock)
@@ -136,6 +150,15 @@ def test_idle_connections_send_probes(redis_server: RedisServer) -> None:
             return probes_of(links.free[0]._connection._writer.get_extra_info("socket"))
 
     assert of_link == asyncio.run(of_awaited()) == (1, 30)
+
+
+def test_idle_connections_to_sentinels_send_probes() -> None:
+    """They are used again at the next failover, and a push then waits for each sentinel that gives no reply."""
+    settings = RedisSettings("redis+sentinel://one,two/mymaster/0")
+
+    for sentinel in sentinels_of(settings).asked.sentinels:
+        connection = sentinel.connection_pool.make_connection()
+        assert (connection.socket_keepalive, connection.socket_keepalive_options[socket.TCP_KEEPIDLE]) == (True, 30)
 
 
 def probes_of(connection: Any) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from redis.asyncio import connection as aio
 from redis.connection import AbstractConnection
 
 from sidekiq_py.errors import ConfigError
-from sidekiq_py.redis_access.connection.connections import PlainConnection, completed, timeouts
+from sidekiq_py.redis_access.connection.connections import PlainConnection, completed, probes, timeouts
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 
@@ -64,7 +64,9 @@ class AdoptedPool(Pool):
 
     def _make_connection(self, timeout_seconds: float) -> AbstractConnection:
         options = {**self.connection_options, **timeouts(self.settings, timeout_seconds)}
-        return self.connection_class(**completed(options))
+        # A class of the program's own may be one for a socket file, which refuses the options of the others.
+        kept_alive = probes(options) if issubclass(self.connection_class, redis.Connection) else {}
+        return self.connection_class(**completed({**kept_alive, **options}))
 
 
 def _seconds(given: Any, usual: float) -> float:

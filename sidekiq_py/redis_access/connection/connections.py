@@ -189,6 +189,8 @@ def sentinels_of(settings: RedisSettings) -> Sentinels:
     secrecy = {name: value for name, value in of_primary.items() if name.startswith("ssl_")}
     seconds = settings.connect_timeout_seconds
     of_sentinels: dict[str, Any] = {
+        # Connections to them are used again at the next failover, which may be months away.
+        **probes({}),
         # Without these, redis-py waits for one that hangs for a minute.
         **{"socket_timeout": seconds, "socket_connect_timeout": seconds, "retry": Retry(NoBackoff(), 0)},
         **{name: query[f"sentinel_{name}"] for name in ("username", "password") if f"sentinel_{name}" in query},

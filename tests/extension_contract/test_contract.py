@@ -395,6 +395,21 @@ class TestEnd:
         assert counts(redis_client) == {"pushed": 3, "deleted": 2, "dead": 1}
         assert (len(DeadSet(client=client)), len(RetrySet(client=client))) == (1, 0)
 
+    def test_a_verb_that_fails_as_it_writes_keeps_a_job_out_of_the_dead_set(
+        self, redis_client, redis_url, tally: Tally
+    ):
+        """What a person kills stays where it was then; in both sets, it could run twice."""
+        tally.at_end = lambda end: [(BLIND.name, "blind", end.kind)]
+        redis_client.set("blind", "no hash")
+        client = Client(redis_url, sidekiq_version="7.3.2")
+        client.push({"class": "run", "args": [1], "at": 2_000_000_000})
+        waiting = ScheduledSet(client=client)
+
+        result = waiting.kill_many(waiting)
+
+        assert (result.moved, result.refused) == (0, 1)
+        assert (len(waiting), len(DeadSet(client=client))) == (1, 0)
+
     def test_a_job_that_is_too_large_has_ended(self, redis_client, redis_url, tally: Tally, worker: Worker):
         """It is dead, unread."""
         Client(redis_url, sidekiq_version="7.3.2").push({"class": "run", "args": ["x" * 5000]})

@@ -175,6 +175,20 @@ def test_a_row_that_is_put_back_waits_again(app: Program) -> None:
     assert (row.attempts, row.started_at, row.ended_at) == (1, None, None)
 
 
+def test_failed_jobs_whose_rows_have_expired_are_retried(app: Program, redis_client: redis.Redis) -> None:
+    """A batch's keys last for 30 days, and a dead job for half a year."""
+    batch = sidekiq.Batch(track=True)
+    with batch.jobs():
+        app.deed.perform_bulk([["ok"]] * 2)
+    [queue] = redis_client.keys("queue:*")
+    redis_client.zadd("dead", dict.fromkeys(redis_client.lrange(queue, 0, -1), 1_700_000_000))
+    redis_client.delete(queue, *redis_client.keys(f"{steps.key(batch.bid)}*"))
+
+    assert batch.retry_failed() == 2
+
+    assert (redis_client.llen(queue), redis_client.zcard("dead")) == (2, 0)
+
+
 def test_a_job_that_starts_late_in_a_frozen_process_changes_no_final_row(
     app: Program, worker: Any, redis_client: redis.Redis
 ) -> None:

@@ -63,9 +63,9 @@ def retry_failed(client: Client, bid: str) -> int:
     for one in sets:
         results = [_retry(client.pool, bid, one, part) for part in slices(_members(one, bid), None)]
         count += sum(result.moved for result in results)
-        for result in results:
-            for _, error in result.errors:
-                raise error
+        errors = [error for result in results for _, error in result.errors]
+        if errors:
+            raise errors[0]
     return count
 
 

@@ -133,7 +133,7 @@ def _take_out(pool: Pool, set_key: str, part: Sequence[Move], now: float, limits
     jobs = [(step.member, _vital(step, now, limits)) for step in part]
 
     def take_out(link: Link) -> list[Any]:
-        replies = settle_script.take_out_all(link, set_key, jobs, is_sorted_set=True)
+        replies = settle_script.take_from_set(link, set_key, jobs)
         raise_first([reply for reply in replies if isinstance(reply, RedisReplyError) and reply.is_about_server])
         return replies
 

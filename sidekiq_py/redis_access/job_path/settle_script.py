@@ -13,7 +13,6 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from sidekiq_py.redis_access.connection.link import Link
-from sidekiq_py.redis_access.connection.replies import raise_first
 from sidekiq_py.redis_access.connection.scripts import Script
 from sidekiq_py.redis_access.connection.slices import slices_of
 from sidekiq_py.redis_access.job_path.failed_jobs import Command
@@ -170,28 +169,27 @@ def write_calls(vital: Sequence[Effect], *, pushes: bool = False) -> tuple[Comma
     return script.call(names, words), script.full_call(names, words)
 
 
-def take_out(link: Link, key: str, job: bytes, *, is_sorted_set: bool, vital: Sequence[Effect]) -> bool:
+def take_from_queue(link: Link, key: str, job: bytes, vital: Sequence[Effect]) -> bool:
     """
-    Settle a job that is in a queue or a sorted set, by its bytes.
+    Settle a job that is in a queue, by its bytes.
 
     Returns:
         False if it was no longer there; nothing was written then.
     """
-    [reply] = take_out_all(link, key, [(job, vital)], is_sorted_set=is_sorted_set)
-    return bool(raise_first([reply])[0])
+    names, words = settle_parts(key, job, vital, ())
+    words[1] = "4"
+    return bool(script_for(words).run(link, names, words))
 
 
-def take_out_all(
-    link: Link, key: str, jobs: Sequence[tuple[bytes, Sequence[Effect]]], *, is_sorted_set: bool
-) -> list[Any]:
-    """Like `take_out`, for several jobs in one round trip. Returns the replies, with the errors among them."""
-    calls = []
-    for job, vital in jobs:
-        names, words = settle_parts(key, job, vital, ())
-        words[1] = "2" if is_sorted_set else "4"
-        calls.append((names, words))
-    script = script_for(word for _, words in calls for word in words)
-    return script.replies(link, calls)
+def take_from_set(link: Link, key: str, jobs: Sequence[tuple[bytes, Sequence[Effect]]]) -> list[Any]:
+    """
+    Like `take_from_queue`, for several jobs of a sorted set in one round trip. Returns the replies, with the errors
+    among them.
+    """
+    calls = [settle_parts(key, job, vital, ()) for job, vital in jobs]
+    for _, words in calls:
+        words[1] = "2"
+    return script_for(word for _, words in calls for word in words).replies(link, calls)
 
 
 def repeatable(effects: Sequence[Effect], key: str) -> list[Effect]:

@@ -237,9 +237,7 @@ def remove(pool: Pool, name: str, job: bytes) -> bool:
 def remove_with(pool: Pool, name: str, job: bytes, effects: Sequence[Effect]) -> bool:
     """Like `remove`, in one script with *effects*."""
     key = keys.queue(name)
-    return pool.run(
-        lambda link: settle_script.take_out(link, key, job, is_sorted_set=False, vital=effects), idempotent=False
-    )
+    return pool.run(lambda link: settle_script.take_from_queue(link, key, job, effects), idempotent=False)
 
 
 def clear(pool: Pool, name: str, *, keep_name: bool = False, unpause: bool = False) -> int:

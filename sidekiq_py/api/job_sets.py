@@ -502,20 +502,21 @@ class JobSet(SizedOfRedis):
         """`delete` for many entries of this set, a hundred per round trip; other arguments as for `retry_all`."""
         tally = Tally(progress)
         for part in slices(each_of(SortedEntry, entries), per_second, stop):
-            removed = self._delete_slice(part)
-            tally.moved += removed
-            tally.gone += len(part) - removed
+            self._delete_slice(part, tally)
             tally.report()
         return tally.result()
 
-    def _delete_slice(self, part: list[SortedEntry]) -> int:
-        """Returns how many were removed. Entries for which extensions add commands each get a script of their own."""
-        ends = {entry.value: ends_of_extensions(entry, "deleted", self._dialect()) for entry in part}
+    def _delete_slice(self, part: list[SortedEntry], tally: Tally) -> None:
+        """Entries for which extensions add commands each get a script of their own."""
+        by_member = {entry.value: entry for entry in part}
+        ends = {value: ends_of_extensions(entry, "deleted", self._dialect()) for value, entry in by_member.items()}
         moves = [Move(value, "nowhere", effects=effects) for value, effects in ends.items() if effects]
-        moved = promote.move(self._pool, self.name, moves, now=now_seconds(), limits=self._limits)
+        for result in promote.move(self._pool, self.name, moves, now=now_seconds(), limits=self._limits):
+            tally.count(by_member[result.move.member], result)
         plain = [value for value, effects in ends.items() if not effects]
-        removed = job_sets.remove(self._pool, self.name, plain) if plain else 0
-        return removed + sum(result.done for result in moved)
+        removed = job_sets.remove(self._pool, self.name, plain)
+        tally.moved += removed
+        tally.gone += len(plain) - removed
 
     def _walk(self, *, downward: bool, after: Place | None = None) -> Iterator[SortedEntry]:
         size = PageSize(_FIRST_PAGE_JOBS)

@@ -12,7 +12,7 @@ import redis
 
 import sidekiq_py as sidekiq
 from sidekiq_py import program
-from sidekiq_py.api import DeadSet, Queue, RetrySet, ScheduledSet
+from sidekiq_py.api import BulkResult, DeadSet, Queue, RetrySet, ScheduledSet
 from sidekiq_py.client.async_client import AsyncClient
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.engine.report.job_context import JobContext
@@ -395,19 +395,21 @@ class TestEnd:
         assert counts(redis_client) == {"pushed": 3, "deleted": 2, "dead": 1}
         assert (len(DeadSet(client=client)), len(RetrySet(client=client))) == (1, 0)
 
-    def test_a_verb_that_fails_as_it_writes_keeps_a_job_out_of_the_dead_set(
-        self, redis_client, redis_url, tally: Tally
+    @pytest.mark.parametrize("act", [ScheduledSet.kill_many, ScheduledSet.delete_many])
+    def test_a_verb_that_fails_as_it_writes_keeps_a_job_where_it_is(
+        self, redis_client, redis_url, tally: Tally, act: Callable[..., BulkResult]
     ):
-        """What a person kills stays where it was then; in both sets, it could run twice."""
+        """Whoever kills or deletes it is told. In the dead set as well, it could run twice."""
         tally.at_end = lambda end: [(BLIND.name, "blind", end.kind)]
         redis_client.set("blind", "no hash")
         client = Client(redis_url, sidekiq_version="7.3.2")
         client.push({"class": "run", "args": [1], "at": 2_000_000_000})
         waiting = ScheduledSet(client=client)
 
-        result = waiting.kill_many(waiting)
+        result = act(waiting, waiting)
 
-        assert (result.moved, result.refused) == (0, 1)
+        assert (result.moved, result.gone, result.refused) == (0, 0, 1)
+        assert "WRONGTYPE" in str(result.errors[0][1])
         assert (len(waiting), len(DeadSet(client=client))) == (1, 0)
 
     def test_a_job_that_is_too_large_has_ended(self, redis_client, redis_url, tally: Tally, worker: Worker):

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
@@ -370,6 +371,20 @@ def test_an_abandoned_pool_keeps_nobody_waiting(redis_url: str) -> None:
     for later in (link, pool.new_link()):
         with pytest.raises(RedisConnectionError, match="no more commands are sent"):
             later.command("PING")
+
+
+def test_a_connection_that_was_abandoned_as_it_opened_gives_no_advice_about_the_server() -> None:
+    """The server has not hung up, so neither its TLS nor its `maxclients` is the cause."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor() as threads:
+        pool = Pool(RedisSettings(f"redis://127.0.0.1:{listener.getsockname()[1]}/0"))
+        opening = threads.submit(pool.new_link().connect)
+        server, _ = listener.accept()
+        server.recv(1)
+
+        pool.abandon()
+
+        with server, pytest.raises(RedisConnectionError, match="no more commands are sent"):
+            opening.result(2)
 
 
 @pytest.mark.parametrize(

@@ -304,6 +304,8 @@ class Link:
         except BaseException as error:
             self.close()
             if isinstance(error, redis.RedisError | OSError):
+                # It was this process that hung up, so advice about the server would mislead.
+                self._refuse_if_abandoned()
                 raise not_connected(error) from error
             raise
         self._refuse_if_abandoned()

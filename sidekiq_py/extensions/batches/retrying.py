@@ -83,7 +83,8 @@ def _retry(pool: Pool, bid: str, one: JobSet, part: Sequence[tuple[SortedEntry, 
     tracks = rows.tracks_of(pool, bid, [number for _, number in tracked])
     result = one.retry_many([entry for entry, _ in part])
     # A slice has no more entries than a result has errors. If an entry was gone, another program has retried it, or its
-    # row has changed. If this process is killed before this, the rows are corrected when the jobs begin.
+    # row has changed; only one that Ruby's Web UI has deleted at this very moment is shown as enqueued. If this process
+    # is killed before this, the rows are corrected when the jobs begin.
     refused = {id(entry) for entry, _ in result.errors}
     again = [
         (number, track)

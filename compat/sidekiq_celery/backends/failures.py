@@ -114,11 +114,13 @@ def _made(name: str, module: str | None, message: Any) -> BaseException:
     args = message if isinstance(message, tuple | list) else [message]
     # A class whose constructor formats its message takes other arguments than it stores. Programs that catch a base
     # class of it still do: Celery's worker stores the nearest one that takes them.
-    for candidate in (kind, *itermro(kind, unwanted_base_classes)):
+    bases = [base for base in itermro(kind, unwanted_base_classes) if issubclass(base, BaseException)]
+    for candidate in dict.fromkeys((kind, *bases)):
         try:
             made = candidate(*args)
         except Exception:  # noqa: BLE001 - constructors of programs may raise anything
             continue
+        # A `__new__` may return anything.
         if isinstance(made, BaseException):
             return made
     return Exception(f"{kind}({message})")

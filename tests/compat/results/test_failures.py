@@ -40,14 +40,24 @@ class ShopError(Exception):
 
 
 class Described:
-    """Has no part in errors."""
+    """Is no error itself. Takes any arguments, and counts how often it is made."""
+
+    made = 0
+
+    def __init__(self, *args: Any) -> None:
+        Described.made += 1
+        super().__init__(*args)
 
 
 class SoldOutError(Described, ShopError):
-    """Makes its message of its arguments."""
+    """Makes its message of its arguments, and counts how often it is asked to."""
 
-    def __init__(self, item: str, wanted: int) -> None:
-        super().__init__(f"{wanted} of {item} are not there")
+    tries = 0
+
+    def __init__(self, item: str, *wanted: int) -> None:
+        SoldOutError.tries += 1
+        [number] = wanted
+        super().__init__(f"{number} of {item} are not there")
 
 
 def read_back(app: Celery, stored: Any) -> Any:
@@ -141,6 +151,17 @@ def test_a_class_that_wants_other_arguments_is_caught_as_its_base(app: Celery) -
 
     assert (type(found), str(found)) == (ShopError, "3 of tea are not there")
     assert b'"exc_type": "SoldOutError"' in app.backend.client.get("celery-task-meta-a")
+
+
+def test_constructors_are_called_once_and_of_errors_only(app: Celery, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are a program's, and may do anything."""
+    stored = {"exc_type": "SoldOutError", "exc_message": ["3 of tea are not there"], "exc_module": __name__}
+    monkeypatch.setattr(SoldOutError, "tries", 0)
+    monkeypatch.setattr(Described, "made", 0)
+
+    read_back(app, stored)
+
+    assert (SoldOutError.tries, Described.made) == (1, 0)
 
 
 def test_a_class_that_wants_other_arguments_and_has_no_base_is_told_of(app: Celery) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sidekiq_celery.utils.collections import AttributeDict
+from sidekiq_py.extension import monotonic
 from sidekiq_py.worker import wake_pipe
 
 
@@ -42,15 +43,18 @@ class Node:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop listening, and wait a moment for that. Stopping twice is fine."""
+        """Stop listening, and wait `stop_seconds` for that at most. Stopping twice is fine."""
         if self.is_stopping.is_set() or not self._thread.is_alive():
             return
         self.is_stopping.set()
         os.write(self._wake_write, b".")
-        self._thread.join(self.stop_seconds)
-        if not self._thread.is_alive():
-            # Otherwise it waits for Redis, and so would the last event.
-            self.has_stopped()
+        deadline = monotonic() + self.stop_seconds
+        # It may be in the middle of a long command, or wait for a Redis that hangs.
+        self._thread.join(self.stop_seconds / 2)
+        # In a thread of its own, because the last event waits for Redis, too.
+        last = threading.Thread(target=self.has_stopped, name=f"{self._thread.name}.last", daemon=True)
+        last.start()
+        last.join(deadline - monotonic())
 
     # ---- for subclasses
 
@@ -59,7 +63,7 @@ class Node:
         raise NotImplementedError
 
     def has_stopped(self) -> None:
-        """Called once it no longer listens."""
+        """Called at the end, in a thread of its own, even if a command is still running or Redis hangs."""
 
     def tick(self) -> None:
         """Called about once a second."""

@@ -3,7 +3,7 @@
 import os
 import re
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event
 from time import monotonic
@@ -252,28 +252,45 @@ def test_the_documented_rights_are_enough(pool: str, new_redis_server: Callable[
 
 
 class Waiting(Node):
-    """Waits for Redis, as its thread does on a connection that is dead."""
+    """Carries out a command that takes long. Its last event waits for Redis."""
 
     stop_seconds = 0.01
 
     def __init__(self) -> None:
         super().__init__(None, NODE, "waiting")
+        self.command_ends = Event()
         self.redis_answers = Event()
-        self.tried_to_send: list[str] = []
+        self.event_was_sent = Event()
 
     def run(self) -> None:
-        self.redis_answers.wait()
+        self.command_ends.wait(SECONDS)
 
     def has_stopped(self) -> None:
-        self.tried_to_send.append("worker-offline")
+        self.redis_answers.wait(SECONDS)
+        self.event_was_sent.set()
 
 
-def test_a_stop_sends_no_last_event_while_remote_control_waits_for_redis() -> None:
-    """It would wait for as long again: a worker of a Redis that hangs would not stop in the time that is documented."""
+@pytest.fixture
+def waiting() -> Iterator[Waiting]:
+    """A node that has started, and comes to an end with its test."""
     node = Waiting()
     node.start()
-
-    node.stop()
-
-    assert node.tried_to_send == []
+    yield node
+    node.command_ends.set()
     node.redis_answers.set()
+
+
+def test_the_last_event_is_sent_though_a_command_is_running(waiting: Waiting) -> None:
+    """Monitors would otherwise show a worker that is gone until its heartbeat is overdue."""
+    waiting.redis_answers.set()
+
+    waiting.stop()
+
+    assert waiting.event_was_sent.wait(SECONDS)
+
+
+def test_a_stop_does_not_wait_for_a_redis_that_hangs(waiting: Waiting) -> None:
+    """A worker would not stop in the time that is documented."""
+    waiting.stop()
+
+    assert not waiting.event_was_sent.is_set()

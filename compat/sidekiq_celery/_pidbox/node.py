@@ -54,7 +54,8 @@ class Node:
         # In a thread of its own, because the last event waits for Redis, too.
         last = threading.Thread(target=self.has_stopped, name=f"{self._thread.name}.last", daemon=True)
         last.start()
-        last.join(deadline - monotonic())
+        for thread in (last, self._thread):
+            thread.join(deadline - monotonic())
 
     # ---- for subclasses
 

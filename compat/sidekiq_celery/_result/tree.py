@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
@@ -30,7 +31,9 @@ class Tree(ResultBase):
             yield parent, node
             if node.ready():
                 children = list(node.children or [])
-                self._read_together(children)
+                # One that cannot be read raises when its turn comes.
+                with suppress(Exception):
+                    self._read_together(children)
                 stack.extend((node, child) for child in children)
             elif not intermediate:
                 raise IncompleteStream()

@@ -11,6 +11,7 @@ from uuid import UUID
 
 import pytest
 import redis
+from kombu.exceptions import DecodeError
 from sidekiq_celery import Celery, states
 from sidekiq_celery._wire.context import Context
 from sidekiq_celery.exceptions import IncompleteStream, TaskRevokedError
@@ -272,6 +273,22 @@ def test_a_tree_is_read_many_children_at_once(app: Celery, redis_client: redis.R
 
     calls = {name: each["calls"] for name, each in redis_client.info("commandstats").items()}
     assert calls.get("cmdstat_get", 0) + calls.get("cmdstat_mget", 0) < 10
+
+
+def test_a_child_that_cannot_be_read_ends_the_walk_only_where_it_is(app: Celery, redis_client: redis.Redis) -> None:
+    """Another program may have overwritten its result. As in Celery, what comes before it is there."""
+    request = Context(id="parent")
+    request.children.extend(app.AsyncResult(name) for name in ("first", "broken", "last"))
+    app.backend.mark_as_done("parent", "p", request=request)
+    for name in ("first", "last"):
+        app.backend.mark_as_done(name, name)
+    redis_client.set(app.backend.get_key_for_task("broken"), "{not json")
+
+    walk = app.AsyncResult("parent").iterdeps()
+
+    assert [next(walk)[1].id for _ in range(3)] == ["parent", "first", "broken"]
+    with pytest.raises(DecodeError):
+        next(walk)
 
 
 def test_a_group_may_mix_results_that_are_read_in_different_ways(app: Celery) -> None:

@@ -449,8 +449,8 @@ def test_a_batch_that_is_its_own_ancestor_ends_as_ever(app: Program, cycle: int)
 
 
 def test_a_batch_whose_parent_was_overwritten_goes_on(app: Program) -> None:
-    """Its members end, and others can join."""
-    parent, child = sidekiq.Batch(), sidekiq.Batch()
+    """Its members end, others can join, and it calls back."""
+    parent, child = sidekiq.Batch(), sidekiq.Batch().on("success", app.callback)
     with parent.jobs(), child.jobs():
         app.deed.perform_async("ok")
     app.client.set(f"sidekiq_py:batch:{parent.bid}", "foreign")
@@ -458,7 +458,7 @@ def test_a_batch_whose_parent_was_overwritten_goes_on(app: Program) -> None:
     with child.jobs():
         app.deed.perform_async("ok")
     with sidekiq.embed(concurrency=1):
-        child.wait(10, until="success")
+        eventually(lambda: app.events(child.bid) == ["success"])
 
     assert app.runs == [("ok",), ("ok",)]
 

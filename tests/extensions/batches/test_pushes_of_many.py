@@ -4,7 +4,8 @@ import asyncio
 import contextvars
 import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar
 
 import pytest
 import redis
@@ -13,7 +14,8 @@ import sidekiq_py as sidekiq
 from sidekiq_py import program
 from sidekiq_py.client import sync_client
 from sidekiq_py.errors import SidekiqError
-from sidekiq_py.extensions.batches.errors import BatchClosedError, BatchGoneError
+from sidekiq_py.extension import Extension, PushSlice
+from sidekiq_py.extensions.batches.errors import BatchClosedError, BatchDoneError, BatchGoneError
 from tests.extensions.batches.conftest import Program
 from tests.support.cutting_proxy import WHERES, CuttingProxy, Where
 from tests.support.redis_server import RedisServer
@@ -336,3 +338,109 @@ def test_two_threads_of_one_block_push_at_a_time(app: Program) -> None:
     assert batch.status().total == len(set(numbers(app))) == 2 * SLICES * SLICE
     wanted = itertools.product(range(2), range(SLICES * SLICE))
     assert sorted(tuple(payload["args"]) for payload in app.waiting()) == sorted(wanted)
+
+
+def test_what_another_extension_writes_goes_along_with_each_slice(app: Program) -> None:
+    """A transaction has only what the batch writes, so these slices go by scripts."""
+
+    class Counter(Extension):
+        name = "counter"
+        phase = "count"
+        payload_keys: ClassVar[Mapping[str, str]] = {"counted": "it is not counted"}
+
+        def wants_pushes(self) -> bool:
+            return True
+
+        def push(self, jobs: PushSlice) -> None:
+            jobs.write(("HINCRBY", "counted", "jobs", len(jobs)))
+
+    program.use(Counter())
+    batch = sidekiq.Batch()
+
+    with batch.jobs():
+        app.deed.perform_bulk([[number] for number in range(SLICES * SLICE)], batch_size=SLICE)
+
+    assert app.client.hget("counted", "jobs") == str(SLICES * SLICE).encode()
+    assert batch.status().total == len(set(numbers(app))) == SLICES * SLICE
+
+
+def test_jobs_at_which_another_extension_has_looked_are_members_too(app: Program) -> None:
+    """It had objects made of them, which the batch's key is added to."""
+
+    class Looker(Extension):
+        name = "a looker"
+        phase = "count"
+        payload_keys: ClassVar[Mapping[str, str]] = {"looked": "it is not looked at"}
+
+        def wants_pushes(self) -> bool:
+            return True
+
+        def push(self, jobs: PushSlice) -> None:
+            assert [job.queue for job in jobs] == ["default"] * len(jobs)
+
+    program.use(Looker())
+    batch = sidekiq.Batch()
+
+    with batch.jobs():
+        app.deed.perform_async(0)
+        app.deed.perform_bulk([[number] for number in range(1, SLICE)])
+
+    assert batch.status().total == len(set(numbers(app))) == SLICE
+
+
+def test_a_slice_that_middleware_spreads_over_queues_goes_by_a_script(app: Program) -> None:
+    """A transaction pushes into the one queue that was looked at."""
+
+    def spread(job: object, payload: dict[str, Any], queue: str, call_next: Callable[[], Any]) -> Any:
+        payload["queue"] = "odd" if payload["args"][0] % 2 else "even"
+        return call_next()
+
+    sidekiq.client_middleware.add(spread)
+    batch = sidekiq.Batch()
+
+    with batch.jobs():
+        app.deed.perform_bulk([[number] for number in range(SLICES * SLICE)], batch_size=SLICE)
+
+    assert [len(app.waiting(queue)) for queue in ("odd", "even")] == [SLICES * SLICE / 2] * 2
+    assert batch.status().total == SLICES * SLICE
+
+
+def test_a_set_of_queues_that_is_none_is_told_by_the_script(app: Program) -> None:
+    """A transaction would push the jobs, and then fail all the same."""
+    batch = sidekiq.Batch()
+
+    def spoil() -> None:
+        app.client.delete("queues")
+        app.client.set("queues", "text")
+
+    with pytest.raises(SidekiqError, match="WRONGTYPE"), batch.jobs():
+        app.deed.perform_bulk(args_with(app, spoil, 1), batch_size=SLICE)
+
+    assert batch.status().total == len(app.waiting()) == SLICE
+
+
+def test_a_push_that_is_broken_off_leaves_no_reply_to_others(app: Program) -> None:
+    """Ctrl-C comes before the last slice's reply is read, which must not answer the next command."""
+
+    def args() -> Iterator[list[int]]:
+        for number in range(3 * SLICE):
+            yield [number]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), sidekiq.Batch().jobs():
+        app.deed.perform_bulk(args(), batch_size=SLICE)
+
+    assert sync_client.current().pool.command("ECHO", "mine") == b"mine"
+
+
+def test_a_task_that_pushes_after_the_end_of_its_batch_is_told_so(app: Program) -> None:
+    """Not only that the block was left: there is no batch to be opened again."""
+    batch = sidekiq.Batch()
+    with batch.jobs():
+        app.deed.perform_async("ok")
+        task = contextvars.copy_context()
+    with sidekiq.embed(concurrency=1):
+        batch.wait(10, until="success")
+
+    with pytest.raises(BatchDoneError):
+        task.run(app.deed.perform_async, "late")

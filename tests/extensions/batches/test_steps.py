@@ -210,3 +210,70 @@ def test_deleting_the_last_child_ends_its_parent(app: Program) -> None:
     step("delete", child.bid)
 
     assert parent.status().success
+
+
+def test_a_childs_end_is_a_change_of_its_parent(app: Program) -> None:
+    """The audit leaves a batch alone that has just changed: what was pushed meanwhile may be on its way."""
+    parent, child = parent_and_child(app)
+    app.client.hset(steps.key(parent.bid), "changed_at", 1)
+
+    ends(child, "succeeded", 0)
+
+    assert int(app.client.hget(steps.key(parent.bid), "changed_at")) > 1
+
+
+def test_a_member_that_runs_a_second_time_may_add_to_a_batch_that_has_succeeded(app: Program) -> None:
+    """Its first run, in a process that froze meanwhile, has ended the batch: that is no error of the second one."""
+    batch = batch_of(app, 1)
+    ends(batch, "succeeded", 0)
+
+    step("open", batch.bid, "jid-0", 0, "Deed", "0", "", 0)
+
+    assert [opener.number for opener in batch.status().openers] == [0]
+
+
+def test_no_transaction_fills_a_batch_in_its_last_second(app: Program) -> None:
+    """The key that permits it would end with the batch or after it, and bring a batch back that is gone."""
+    batch = batch_of(app, 1)
+    step("open", batch.bid, "token", "-", "somebody", "0", "", 0)
+    app.client.hset(steps.key(batch.bid), "expires_in", 1)
+    app.client.persist(steps.key(batch.bid))
+
+    assert step("may_push", batch.bid, "default", "0", "token", 0, 1) == 0
+
+    assert not app.client.exists(steps.pushes_key(batch.bid, "token"))
+
+
+def test_a_job_that_a_dying_ruby_process_returned_is_not_pushed_again(app: Program) -> None:
+    """It was killed before it could take away the note that it ran the job."""
+    app.client.sadd(steps.RUBY_PROCESSES, "host:1:ab")
+    app.client.hset(steps.ruby_runs_key("host:1:ab"), mapping={"a/0": "low\na", "b/0": "low\nb"})
+    app.client.rpush("queue:low", "a")
+
+    assert steps.recover_ruby(sync_client.current().pool, "host:1:ab") == (1, 0)
+
+    assert app.client.lrange("queue:low", 0, -1) == [b"a", b"b"]
+
+
+def test_what_a_dead_ruby_process_ran_comes_back_once_its_queue_is_whole_again(app: Program) -> None:
+    """Until then the process stays on the list of those that are looked at."""
+    pool = sync_client.current().pool
+    app.client.sadd(steps.RUBY_PROCESSES, "host:1:ab")
+    app.client.hset(steps.ruby_runs_key("host:1:ab"), "a/0", "low\na")
+    app.client.set("queue:low", "text")
+
+    assert steps.recover_ruby(pool, "host:1:ab") == (0, 1)
+    assert app.client.smembers(steps.RUBY_PROCESSES) == {b"host:1:ab"}
+    app.client.delete("queue:low")
+    assert steps.recover_ruby(pool, "host:1:ab") == (1, 0)
+
+    assert app.client.lrange("queue:low", 0, -1) == [b"a"]
+    assert not app.client.exists(steps.RUBY_PROCESSES)
+
+
+@pytest.mark.parametrize("name", ["working", "postponed", "said", "enqueued_again"])
+def test_what_is_noted_about_a_row_may_come_after_its_batch_is_gone(app: Program, name: str) -> None:
+    """A job runs on if its batch was deleted, and what it says of itself is no error."""
+    assert step(name, "gone", 0, "-", "-") == 0
+
+    assert app.client.keys("sidekiq_py:batch:*") == []

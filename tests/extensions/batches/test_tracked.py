@@ -8,6 +8,7 @@ import pytest
 import redis
 
 import sidekiq_py as sidekiq
+from sidekiq_py import program
 from sidekiq_py.active_job import active_job, forget_active_jobs, perform_later
 from sidekiq_py.client import sync_client
 from sidekiq_py.extensions.batches import steps
@@ -461,3 +462,28 @@ def test_a_removed_member_is_counted_in_no_state(app: Program) -> None:
 
     assert counted(batch) == {"enqueued": 1}
     assert [row.jid for row in batch.rows.page("enqueued").rows] == jids[1:]
+
+
+def test_a_push_that_waits_for_a_commit_has_a_row(app: Program) -> None:
+    """It is made outside of the block, as any other job of the batch all the same."""
+    waiting: list[Any] = []
+    program.push_after_commit(lambda push: waiting.append(push) is None)
+    batch = sidekiq.Batch(track=True)
+    with batch.jobs():
+        app.deed.perform_async("ok", 1)
+
+    waiting.pop()()
+
+    assert counted(batch) == {"enqueued": 1}
+    assert only(batch, "enqueued").args == ["ok", 1]
+
+
+def test_jobs_of_a_batch_that_was_deleted_run_all_the_same(app: Program) -> None:
+    """They have no row any more in which to note it."""
+    batch = sidekiq.Batch(track=True)
+    with batch.jobs():
+        app.deed.perform_async("ok")
+    batch.delete()
+
+    with sidekiq.embed(concurrency=1):
+        eventually(lambda: app.runs == [("ok",)])

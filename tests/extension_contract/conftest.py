@@ -30,7 +30,7 @@ from sidekiq_py.middleware.chain import Chain, ServerMiddleware
 from sidekiq_py.outcome import DecideOutcome
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
-from sidekiq_py.registry import FunctionDefinition, Registry
+from sidekiq_py.registry import Admit, FunctionDefinition, Registry
 
 COUNT = Verb(
     "TALLY_COUNT",
@@ -125,6 +125,7 @@ class Worker:
         self.client = Client(url, sidekiq_version="7.3.2")
         self.launcher: Launcher | None = None
         self.after_fail: DecideOutcome | None = None
+        self.admit_run: Admit | None = None
 
     async def _arun(self, number: int) -> None:
         self.ran.append(number)
@@ -139,7 +140,9 @@ class Worker:
         """Begin to work the queue `default`."""
         hooks, registry = Hooks(), Registry()
         hooks.on_error(lambda error, context: self.reported.append((error, context)))
-        registry.add(FunctionDefinition("run", {}, self.ran.append, self.ran.append))
+        run = FunctionDefinition("run", {}, self.ran.append, self.ran.append)
+        run.admit = self.admit_run
+        registry.add(run)
         registry.add(FunctionDefinition("arun", {}, self._arun, self._arun, is_async=True))
         fail = FunctionDefinition("fail", {}, self._fail, self._fail)
         fail.decide_outcome = self.after_fail

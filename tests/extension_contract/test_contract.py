@@ -18,7 +18,17 @@ from sidekiq_py.client.sync_client import Client
 from sidekiq_py.engine.report.job_context import JobContext
 from sidekiq_py.engine.run.attempt import Surroundings
 from sidekiq_py.errors import ConfigError, Shutdown
-from sidekiq_py.extension import DeadLetter, Drop, Effect, Extension, FetchedJob, JobEnd, Maintenance, Postpone
+from sidekiq_py.extension import (
+    DeadLetter,
+    Drop,
+    Effect,
+    Extension,
+    FetchedJob,
+    JobEnd,
+    Maintenance,
+    Postpone,
+    PushSlice,
+)
 from sidekiq_py.middleware.chain import ServerMiddleware
 from sidekiq_py.outcome import Outcome
 from sidekiq_py.registry import Payload, registry
@@ -163,6 +173,59 @@ class TestPush:
 
         assert tally.pushed == 1
 
+    def test_an_extension_that_does_not_want_a_push_is_not_asked_beside_one_that_does(
+        self, redis_client, redis_url, tally: Tally
+    ):
+        """Its hook may rely on what it was asked before."""
+
+        class Idle(Extension):
+            name = "idle"
+            payload_keys: ClassVar[Mapping[str, str]] = {"idle": "nothing"}
+
+            def wants_pushes(self) -> bool:
+                return False
+
+            def push(self, jobs: PushSlice) -> None:
+                raise AssertionError("this push is none of its own")
+
+        program.use(Idle())
+
+        Client(redis_url, sidekiq_version="7.3.2").push({"class": "run", "args": [1]})
+
+        assert counts(redis_client) == {"pushed": 1}
+
+    def test_a_push_that_waits_for_a_commit_is_announced_to_all_that_want_pushes(
+        self, redis_client, redis_url, tally: Tally, monkeypatch
+    ):
+        """Whatever options their jobs have: those are looked at when the push is made."""
+        around = contextlib.ExitStack()
+        around.callback(redis_client.set, "made", 1)
+        monkeypatch.setattr(Tally, "push_options", ("tallied",))
+        monkeypatch.setattr(tally, "deferred", lambda: around, raising=False)
+        sidekiq.use(tally)
+        waiting: list[Callable[[], None]] = []
+        program.push_after_commit(lambda push: waiting.append(push) is None)
+
+        Client(redis_url, sidekiq_version="7.3.2").push({"class": "run", "args": [1]})
+        assert not redis_client.exists("made")
+        waiting.pop()()
+
+        assert redis_client.exists("made")
+        assert redis_client.llen("queue:default") == 1
+
+    def test_an_extension_may_set_its_mark_twice(self, redis_client, redis_url, tally: Tally, monkeypatch):
+        """Only another mark is another extension's."""
+
+        def mark(jobs: PushSlice) -> None:
+            for _ in range(2):
+                jobs.push_once("marks", "one")
+
+        monkeypatch.setattr(tally, "push", mark)
+
+        Client(redis_url, sidekiq_version="7.3.2").push({"class": "run", "args": [1]})
+
+        assert redis_client.hkeys("marks") == [b"one"]
+
 
 class TestEnd:
     @pytest.mark.parametrize("kind", ["run", "arun"])
@@ -298,6 +361,46 @@ class TestEnd:
 
         eventually(lambda: redis_client.zrange("dead", 0, -1) == [raw])
 
+    @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+    def test_an_error_about_what_a_job_pushes_at_its_end_keeps_the_job_in_dead(
+        self, redis_client, redis_url, tally: Tally, worker: Worker, error: BaseException, monkeypatch
+    ):
+        """The extension's records would not fit what was pushed, so nothing is, and the error names the extension."""
+
+        def fail(self: Tally, end: JobEnd, effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
+            raise error
+
+        monkeypatch.setattr(Tally, "followed", fail)
+        worker.after_fail = lambda attempt: Outcome("done", attempt.payload, vital=(("SADD", "next", "step"),))
+        Client(redis_url, sidekiq_version="7.3.2").push({"class": "fail", "args": [1]})
+        raw = redis_client.lindex("queue:default", 0)
+        worker.start()
+
+        eventually(lambda: redis_client.zrange("dead", 0, -1) == [raw] and bool(worker.reported))
+        assert f"the extension 'tally' failed in followed: {type(error).__name__}: no" in str(worker.reported[0][0])
+        assert not redis_client.exists("next")
+
+    def test_a_job_that_pushes_nothing_at_its_end_is_followed_by_nothing(
+        self, redis_client, redis_url, tally: Tally, worker: Worker, monkeypatch
+    ):
+        """The hook can count on commands."""
+        seen: list[tuple[Effect, ...]] = []
+
+        def follow(self: Tally, end: JobEnd, effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
+            seen.append(effects)
+            return effects
+
+        monkeypatch.setattr(Tally, "followed", follow)
+        outcomes = iter([(), (("SADD", "next", "step"),)])
+        worker.after_fail = lambda attempt: Outcome("done", attempt.payload, vital=next(outcomes))
+        client = Client(redis_url, sidekiq_version="7.3.2")
+        for number in range(2):
+            client.push({"class": "fail", "args": [number]})
+        worker.start()
+
+        eventually(lambda: len(tally.ends) == 2 and redis_client.exists("next"))
+        assert seen == [(("SADD", "next", "step"),)]
+
     def test_an_error_that_the_job_itself_takes_for_its_end_is_told(
         self, redis_client, redis_url, tally: Tally, worker: Worker
     ):
@@ -431,6 +534,25 @@ class TestAdmit:
         eventually(lambda: redis_client.zrange("schedule", 0, -1, withscores=True) == [(raw, 2_000_000_000.0)])
         worker.stop()
         assert (worker.ran, tally.ends, redis_client.get("stat:processed")) == ([], [], None)
+
+    @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+    def test_a_job_that_postpones_itself_waits_whatever_the_extension_makes_of_it(
+        self, redis_client, redis_url, tally: Tally, worker: Worker, error: BaseException, monkeypatch, caplog
+    ):
+        """As a task over its rate limit does, after the extension has admitted it."""
+
+        def fail(self: Tally, payload: Payload) -> None:
+            raise error
+
+        monkeypatch.setattr(Tally, "forget_run", fail)
+        worker.admit_run = lambda payload, dialect: (b"later", 2_000_000_000.0)
+        Client(redis_url, sidekiq_version="7.3.2").push({"class": "run", "args": [1]})
+        worker.start()
+
+        eventually(lambda: redis_client.zrange("schedule", 0, -1) == [b"later"])
+        worker.stop()
+        assert (worker.ran, tally.ends) == ([], [])
+        assert "the extension tally failed in forget_run" in caplog.text
 
     def test_a_dropped_job_ends_without_a_run(self, redis_client, redis_url, tally: Tally, worker: Worker):
         """Its end is `invalidated`."""

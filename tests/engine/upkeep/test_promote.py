@@ -111,6 +111,25 @@ def test_a_queue_of_a_foreign_type_holds_up_its_own_jobs_only(pool: Pool, redis_
     assert redis_client.lrange("queue:default", 0, -1) == [b"pushed b"]
 
 
+def test_a_queue_that_may_not_be_used_holds_up_its_own_jobs_only(pool: Pool, redis_client: redis.Redis) -> None:
+    """Redis refuses the whole script because of that one key."""
+    redis_client.zadd("retry", {"a": 1, "b": 2, "c": 3})
+    moves = [to_queue(b"a"), to_queue(b"b", "billing"), to_queue(b"c")]
+    may = ("resetkeys", "~queue:default", "~queues", "~retry", "~dead", "~schedule", "~sidekiq_py:*")
+    redis_client.execute_command("ACL", "SETUSER", "clerk", "on", ">pw", "+@all", *may)
+    restricted = Pool(RedisSettings(pool.settings.url.replace("redis://", "redis://clerk:pw@")))
+    try:
+        results = promote.move(restricted, "retry", moves, now=NOW, limits=LIMITS)
+    finally:
+        restricted.close()
+        redis_client.acl_deluser("clerk")
+
+    assert [result.done for result in results] == [True, False, True]
+    assert results[1].refusal is not None
+    assert redis_client.zrange("retry", 0, -1) == [b"b"]
+    assert redis_client.lrange("queue:default", 0, -1) == [b"pushed c", b"pushed a"]
+
+
 def test_a_score_that_redis_refuses_holds_up_its_own_job_only(pool: Pool, redis_client: redis.Redis) -> None:
     """The job stays in the set, with the error told, and the next one goes out."""
     redis_client.zadd("retry", {"a": 1, "b": 2})

@@ -306,8 +306,6 @@ class LoadedExtensions:
         Args:
             report: Called with the error if a hook raises.
         """
-        if not self.handles(end.payload):
-            return ()
         try:
             return self.end_effects(end)
         except ExtensionError as failure:

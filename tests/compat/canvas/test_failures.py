@@ -143,6 +143,36 @@ def test_errbacks_of_a_chord_reach_the_chord_within_its_body(
     assert sorted(redis_client.lrange("mourned", 0, -1)) == [b"inner", b"plain"]
 
 
+def test_an_errback_that_a_member_shares_with_its_group_is_called_once(
+    app: Celery, tasks: SimpleNamespace, worker: TaskWorker, redis_client: redis.Redis
+) -> None:
+    """For each member of a body that is a group."""
+    app.conf.task_allow_error_cb_on_chord_header = False
+
+    @app.task(name="mourn")
+    def mourn(request: Any, exc: BaseException, traceback: Any) -> None:
+        redis_client.rpush("mourned", request.id)
+
+    worker.start()
+    first = tasks.total.s().set(task_id="first").on_error(mourn.s())
+    last = tasks.total.s().set(task_id="last")
+    chord([tasks.boom.s()], group(first, last).set(link_error=[mourn.s()])).apply_async()
+
+    # The errbacks are pushed together, in the order of the members.
+    eventually(lambda: b"last" in redis_client.lrange("mourned", 0, -1))
+    assert sorted(redis_client.lrange("mourned", 0, -1)) == [b"first", b"last"]
+
+
+def test_every_step_of_a_chain_within_a_group_that_never_runs_fails(running: SimpleNamespace) -> None:
+    """Whoever waits for one of them is told."""
+    inner = [running.same.s().set(task_id=name) for name in ("inner first", "inner last")]
+
+    chain(running.boom.si(), group(chain(inner), running.same.s())).apply_async()
+
+    for step in inner:
+        assert isinstance(failure(running.same.AsyncResult(step.id)), ValueError)
+
+
 def test_errbacks_of_a_header_are_called_for_each_part(
     app: Celery, tasks: SimpleNamespace, worker: TaskWorker, redis_client: redis.Redis
 ) -> None:

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 import redis
-from sidekiq_celery import Celery, chain, chord
+from sidekiq_celery import Celery, chain, chord, group
 from sidekiq_celery.exceptions import ChordError
 
+from sidekiq_py.client.sync_client import Client
 from tests.compat.tasks.worker import TaskWorker
 from tests.support.waiting import eventually
 
@@ -108,3 +109,84 @@ def test_what_stands_behind_a_chord_whose_body_is_a_chord_fails_with_it(
 
     eventually(lambda: last.state == "FAILURE")
     assert isinstance(last.result, ChordError)
+
+
+def test_a_task_that_replaces_itself_twice_is_nested_twice(app: Celery, worker: TaskWorker, seen: list[Any]) -> None:
+    """As Celery counts in `replaced_task_nesting`."""
+
+    @app.task(name="proj.twice", bind=True)
+    def twice(self: Any) -> Any:
+        return self.replace(app.signature("proj.replaced"))
+
+    worker.start()
+
+    assert twice.delay().get(timeout=20) == "instead"
+
+    assert [nesting for *_, nesting in seen] == [2]
+
+
+def test_a_parts_children_are_without_the_body(app: Celery, worker: TaskWorker, seen: list[Any]) -> None:
+    """The body is called by the part that ends last, after its result was stored; the others never call it."""
+    step = app.tasks["proj.step"]
+    worker.start()
+
+    result = chord([step.s(k="one"), step.s(k="another")], step.s(k="body")).apply_async()
+    result.get(timeout=20)
+
+    assert [part.children for part in result.parent.results] == [[], []]
+
+
+def test_what_a_task_sends_on_the_side_is_no_child(app: Celery, worker: TaskWorker, seen: list[Any]) -> None:
+    """`add_to_parent=False` says so, of a group as of a task."""
+    step = app.tasks["proj.step"]
+
+    @app.task(name="proj.sends")
+    def sends(is_child: bool) -> None:
+        group(step.s(k="one"), step.s(k="another")).apply_async(add_to_parent=is_child)
+
+    worker.start()
+    results = [sends.delay(is_child) for is_child in (True, False)]
+    for result in results:
+        result.get(timeout=20)
+
+    assert [len(result.children) for result in results] == [1, 0]
+
+
+def test_members_that_were_given_a_body_make_up_a_chord(app: Celery, worker: TaskWorker, seen: list[Any]) -> None:
+    """As where Celery or a program freezes a group with a chord's body, and then sends the group."""
+    step = app.tasks["proj.step"]
+    worker.start()
+
+    group(step.si(k="one"), step.si(k="another")).apply_async(chord=step.s(k="body").set(task_id="the-body"))
+
+    assert app.AsyncResult("the-body").get(timeout=20) == "body"
+
+
+def test_a_callback_of_a_task_that_a_chain_replaces_has_the_chains_result(
+    app: Celery, worker: TaskWorker, redis_url: str
+) -> None:
+    """Not that of the steps behind it, which a task that was moved here from a real Celery carries itself."""
+
+    @app.task(name="proj.add")
+    def add(x: int, y: int) -> int:
+        return x + y
+
+    @app.task(name="proj.total")
+    def total(numbers: list[int]) -> int:
+        return sum(numbers)
+
+    @app.task(name="proj.by_a_chain", bind=True)
+    def by_a_chain(self: Any, number: int) -> Any:
+        return self.replace(chain(add.s(number, 1), chord([add.s(1), add.s(2)], total.s())))
+
+    worker.start()
+    following = add.s(100).set(task_id="following")
+    callback = add.s(1000).set(task_id="callback")
+
+    celery = json.loads(json.dumps({"chain": [following], "callbacks": [callback]}))
+    client = Client(redis_url, sidekiq_version="7.3.2")
+    client.push({"class": "proj.by_a_chain", "args": [1], "queue": "celery", "celery": celery})
+    client.close()
+
+    assert app.AsyncResult("following").get(timeout=20) == 107
+    assert app.AsyncResult("callback").get(timeout=20) == 1007

@@ -217,12 +217,44 @@ def test_the_last_step_of_a_chain_is_the_callers_own(tasks: SimpleNamespace) -> 
         ]
 
 
+def test_a_chord_within_a_chain_has_one_task_as_its_body(tasks: SimpleNamespace) -> None:
+    """What follows in the body are steps of the chain: it would take another job to call a body that is a chain."""
+    body = chain(tasks.total.s(), tasks.add.s(1), tasks.add.s(2))
+    canvas = chain(tasks.same.s(1), chord([tasks.same.s(), tasks.same.s()], body), tasks.add.s(3))
+
+    steps, _ = canvas.prepare_steps((), {}, canvas.tasks)
+
+    assert [step.task for step in reversed(steps)] == ["same", "celery.chord", "add", "add", "add"]
+    assert steps[3].body.task == "total"
+
+
+def test_each_step_of_an_inner_chain_has_its_own_copy_of_an_errback(tasks: SimpleNamespace) -> None:
+    """What a visitor stamps on one of them, the others do not have twice."""
+    inner = chain(tasks.add.s(1, 1), tasks.add.s(2))
+    inner.link_error(tasks.boom.s())
+
+    first, second, _ = chain(inner, tasks.add.s(3)).tasks
+
+    assert first.options["link_error"] == second.options["link_error"]
+    assert first.options["link_error"][0] is not second.options["link_error"][0]
+
+
 def test_a_chord_takes_what_follows_into_its_body(tasks: SimpleNamespace) -> None:
     """It is done with it."""
     canvas = group(tasks.add.s(1, 1), tasks.add.s(2, 2)) | tasks.total.s() | tasks.add.s(1)
 
     assert type(canvas) is chord
     assert [one.task for one in canvas.body.tasks] == ["total", "add"]
+
+
+def test_callbacks_of_one_call_of_a_chord_are_not_those_of_the_next(tasks: SimpleNamespace) -> None:
+    """The canvas stays as it was, to the members of a body that is a group."""
+    canvas = chord([tasks.same.s(1)], group(tasks.same.s(), tasks.total.s()))
+    before = json.dumps(canvas.body)
+
+    canvas.apply_async(link=tasks.same.s(), link_error=tasks.boom.s())
+
+    assert json.dumps(canvas.body) == before
 
 
 def test_a_long_chain_is_made_in_one_pass(tasks: SimpleNamespace) -> None:

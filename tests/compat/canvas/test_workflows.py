@@ -108,6 +108,7 @@ CANVASES: dict[str, tuple[Canvas, Any]] = {
         [4, 5],
     ),
     "an empty group within a chain": (lambda t: chain(t.same.s(1), group([]), t.add.s(2)), 3),
+    "an empty group and an empty chain": (lambda t: _chain(group([]), _chain()), []),
     "an empty chain within a group": (lambda t: group(t.same.s(1), chain()), [1]),
     "map": (lambda t: t.same.map([1, 2]), [1, 2]),
     "starmap": (lambda t: t.add.starmap([(1, 2), (3, 4)]), [3, 7]),

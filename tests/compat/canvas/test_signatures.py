@@ -229,14 +229,15 @@ def test_a_chord_within_a_chain_has_one_task_as_its_body(tasks: SimpleNamespace)
 
 
 def test_each_step_of_an_inner_chain_has_its_own_copy_of_an_errback(tasks: SimpleNamespace) -> None:
-    """What a visitor stamps on one of them, the others do not have twice."""
-    inner = chain(tasks.add.s(1, 1), tasks.add.s(2))
+    """A visitor that stamps one step, and its errback with it, does not stamp that of another."""
+    inner = chain(tasks.add.s(1), chord([tasks.same.s()], tasks.total.s()))
     inner.link_error(tasks.boom.s())
 
-    first, second, _ = chain(inner, tasks.add.s(3)).tasks
+    first, last = chain(chord([tasks.same.s(1)], tasks.total.s()), inner).tasks
 
-    assert first.options["link_error"] == second.options["link_error"]
-    assert first.options["link_error"][0] is not second.options["link_error"][0]
+    [of_the_first], [of_the_last] = first.body.tasks[-1].options["link_error"], last.body.options["link_error"]
+    assert of_the_first == of_the_last
+    assert of_the_first is not of_the_last
 
 
 def test_a_chord_takes_what_follows_into_its_body(tasks: SimpleNamespace) -> None:

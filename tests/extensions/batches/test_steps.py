@@ -7,6 +7,7 @@ import pytest
 
 import sidekiq_py as sidekiq
 from sidekiq_py.client import sync_client
+from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.extensions.batches import steps
 from sidekiq_py.extensions.batches.batch import Batch
 from sidekiq_py.extensions.batches.errors import BatchDoneError
@@ -277,3 +278,19 @@ def test_what_is_noted_about_a_row_may_come_after_its_batch_is_gone(app: Program
     assert step(name, "gone", 0, "-", "-") == 0
 
     assert app.client.keys("sidekiq_py:batch:*") == []
+
+
+def test_a_full_redis_permits_no_transactions(app: Program) -> None:
+    """They would be refused one by one; other steps may still write, so that members can end."""
+    batch = batch_of(app, 1)
+    step("open", batch.bid, "token", "-", "somebody", "0", "", 0)
+    app.client.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(RedisReplyError, match="OOM"):
+            step("may_push", batch.bid, "default", "0", "token", 0, 1)
+        ends(batch, "failed", 0)
+    finally:
+        app.client.config_set("maxmemory", 0)
+
+    assert batch.status().failures == 1
+    assert not app.client.exists(steps.pushes_key(batch.bid, "token"))

@@ -213,14 +213,7 @@ def test_a_full_disk_is_told_in_one_sentence(redis_url, arguments):
 
 def test_a_command_runs_without_standard_output(redis_url, redis_client):
     """As some daemons and cron jobs start programs."""
-    done = subprocess.run(
-        ["sh", "-c", f"exec {sys.executable} -m sidekiq_py push Report >&-"],
-        env={**os.environ, "REDIS_URL": redis_url},
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    done = _run(redis_url, ["push", "Report"], closing=">&-")
 
     assert (done.returncode, done.stderr) == (0, "")
     assert redis_client.llen("queue:default") == 1
@@ -229,22 +222,15 @@ def test_a_command_runs_without_standard_output(redis_url, redis_client):
 def test_a_question_is_not_asked_without_standard_input(redis_url, redis_client):
     """The command says what to do instead, as where the input is no terminal."""
     redis_client.sadd("queues", "default")
-    done = subprocess.run(
-        ["sh", "-c", f"exec {sys.executable} -m sidekiq_py queues delete default <&-"],
-        env={**os.environ, "REDIS_URL": redis_url},
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    done = _run(redis_url, ["queues", "delete", "default"], closing="<&-")
 
     assert done.returncode == 2
     assert "there is no terminal to ask on; add --yes" in " ".join(done.stderr.split())
 
 
-def _run(redis_url, arguments, **options):
+def _run(redis_url, arguments, *, closing="", **options):
     return subprocess.run(
-        [sys.executable, "-m", "sidekiq_py", *arguments],
+        ["sh", "-c", f'exec "$@" {closing}', "sh", sys.executable, "-m", "sidekiq_py", *arguments],
         env={**os.environ, "REDIS_URL": redis_url},
         stderr=subprocess.PIPE,
         text=True,

@@ -8,9 +8,8 @@ from typing import Any
 from sidekiq_py.api.job_record import moment
 from sidekiq_py.api.source import pool_for
 from sidekiq_py.client.sync_client import Client
-from sidekiq_py.errors import PayloadError
 from sidekiq_py.redis_access.reads import iteration_states
-from sidekiq_py.wire.json_dialect import loads
+from sidekiq_py.wire.json_dialect import loads_or_none
 from sidekiq_py.wire.number_text import to_finite, to_i
 
 
@@ -69,16 +68,7 @@ def _state(fields: dict[bytes, bytes]) -> IterationState:
     return IterationState(
         executions=to_i(fields.get(b"ex")),
         runtime=to_finite(fields.get(b"rt")),
-        cursor=_cursor(fields.get(b"c")),
+        # A job that was cancelled before its first run has no cursor.
+        cursor=loads_or_none(fields.get(b"c", b"")),
         cancelled_at=moment(cancelled.decode(errors="replace")) if cancelled else None,
     )
-
-
-def _cursor(text: bytes | None) -> Any:
-    # A job that was cancelled before its first run has no cursor.
-    if text is None:
-        return None
-    try:
-        return loads(text)
-    except PayloadError:
-        return None

@@ -11,12 +11,11 @@ from functools import cached_property
 from typing import Any
 
 from sidekiq_py.clock import now_seconds, utc
-from sidekiq_py.errors import PayloadError
 from sidekiq_py.redaction import Redaction
 from sidekiq_py.telemetry import LEAST_MILLISECONDS
 from sidekiq_py.wire.dialect import NEW_WRAPPER, OLD_WRAPPER
 from sidekiq_py.wire.failure import expand_backtrace
-from sidekiq_py.wire.json_dialect import loads
+from sidekiq_py.wire.json_dialect import loads_or_none
 
 _WRAPPERS = (OLD_WRAPPER, NEW_WRAPPER)
 _MAILER_JOB, _MAIL_DELIVERY_JOB = "ActionMailer::DeliveryJob", "ActionMailer::MailDeliveryJob"
@@ -62,10 +61,7 @@ class JobRecord:
     @cached_property
     def item(self) -> dict[str, Any]:
         """The payload; empty if the bytes are not a JSON object."""
-        try:
-            payload = loads(self.value)
-        except PayloadError:
-            return {}
+        payload = loads_or_none(self.value)
         return payload if isinstance(payload, dict) else {}
 
     @property

@@ -51,6 +51,14 @@ def loads(raw: bytes) -> Any:
     return value
 
 
+def loads_or_none(raw: bytes) -> Any:
+    """What `loads` returns; None for bytes that it refuses, which another program may have written."""
+    try:
+        return loads(raw)
+    except JsonParseError:
+        return None
+
+
 def dumps(value: Any, float_text: FloatText, place: str = "value", levels: int = MAX_NESTING) -> bytes:
     """
     The bytes of Ruby's `JSON.generate`.

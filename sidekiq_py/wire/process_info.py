@@ -4,9 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from sidekiq_py.errors import PayloadError
 from sidekiq_py.wire.dialect import Dialect
-from sidekiq_py.wire.json_dialect import dumps, loads
+from sidekiq_py.wire.json_dialect import dumps, loads_or_none
 
 # Every process of ours has this label, so that the detection of the Ruby release skips it.
 PYTHON_LABEL = "sidekiq_py"
@@ -174,10 +173,7 @@ def parse_info(raw: bytes) -> ProcessInfo | None:
     Parse the `info` of a process of any release. Returns `None` if it is not a JSON object. Values of the wrong type
     count as absent.
     """
-    try:
-        fields = loads(raw)
-    except PayloadError:
-        return None
+    fields = loads_or_none(raw)
     if not isinstance(fields, dict):
         return None
     version = fields.get("version")

@@ -5,9 +5,8 @@ heartbeat.
 
 from typing import Any, NamedTuple
 
-from sidekiq_py.errors import PayloadError
 from sidekiq_py.wire.dialect import Dialect, FloatText
-from sidekiq_py.wire.json_dialect import dumps, loads
+from sidekiq_py.wire.json_dialect import dumps, loads_or_none
 
 
 class WorkEntry(NamedTuple):
@@ -48,10 +47,7 @@ def parse_work(raw: bytes) -> WorkEntry | None:
     Parse an entry of any release: before 6.0.2 the payload is an object, later a string. Returns `None` if it is not an
     entry.
     """
-    try:
-        entry = loads(raw)
-    except PayloadError:
-        return None
+    entry = loads_or_none(raw)
     if not isinstance(entry, dict) or not isinstance(entry.get("queue"), str):
         return None
     payload = _payload_bytes(entry.get("payload"))

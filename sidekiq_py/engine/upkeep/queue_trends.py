@@ -6,13 +6,12 @@ One process of the fleet does this, so that there is a history even of times whe
 """
 
 from sidekiq_py import clock
-from sidekiq_py.errors import JsonParseError
 from sidekiq_py.extension import Maintenance
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.reads import queue_trends
 from sidekiq_py.redis_access.reads.queue_trends import Sample, Seen
 from sidekiq_py.telemetry import QUEUE, latency_seconds
-from sidekiq_py.wire.json_dialect import loads
+from sidekiq_py.wire.json_dialect import loads_or_none
 
 _EVERY_SECONDS = 60.0
 
@@ -39,10 +38,7 @@ def note_sizes(pool: Pool, now: float | None = None) -> float:
 
 
 def _latency(seen: Seen, now: float) -> float:
-    try:
-        payload = loads(seen.oldest) if seen.oldest is not None else None
-    except JsonParseError:
-        return 0.0
+    payload = loads_or_none(seen.oldest or b"")
     return (latency_seconds(payload, now) or 0.0) if isinstance(payload, dict) else 0.0
 
 

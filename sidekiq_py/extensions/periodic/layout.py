@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from sidekiq_py.errors import ConfigError, JsonParseError
 from sidekiq_py.extensions.periodic.keys import DEFAULT_NAMESPACE, set_key
 from sidekiq_py.wire.dialect import FloatText
-from sidekiq_py.wire.json_dialect import dumps, loads
+from sidekiq_py.wire.json_dialect import dumps, loads, loads_or_none
 from sidekiq_py.wire.json_writer import to_s
 from sidekiq_py.wire.number_text import to_finite
 
@@ -295,13 +295,15 @@ class OwnState:
         return by if to_finite(at) > moment else ""
 
     @property
+    def copied(self) -> dict[str, Any]:
+        """The fields of `copy`; empty if they cannot be read."""
+        found = loads_or_none(self.copy.encode(errors="surrogateescape"))
+        return found if isinstance(found, dict) else {}
+
+    @property
     def klass(self) -> str:
         """The class that Python declared; empty if it is not known."""
-        try:
-            found = loads(self.copy.encode(errors="surrogateescape"))
-        except JsonParseError:
-            return ""
-        return str(found.get("klass", "")) if isinstance(found, dict) else ""
+        return str(self.copied.get("klass", ""))
 
     @property
     def has_policy(self) -> bool:

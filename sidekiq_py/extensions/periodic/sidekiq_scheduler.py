@@ -8,10 +8,10 @@ Source: sidekiq-scheduler 6.0.2: the hash `schedules` holds JSON by name, `sidek
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sidekiq_py.errors import JsonParseError, RedisReplyError
+from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import pairs
-from sidekiq_py.wire.json_dialect import loads
+from sidekiq_py.wire.json_dialect import loads_or_none
 
 # The ways to define a schedule.
 _KINDS = ("cron", "every", "interval", "at", "in")
@@ -43,10 +43,7 @@ def _is_enabled(entry: Mapping[str, Any], state: Mapping[str, Any]) -> bool:
 
 
 def _mapping(text: bytes) -> dict[str, Any] | None:
-    try:
-        value = loads(text)
-    except JsonParseError:
-        return None
+    value = loads_or_none(text)
     return value if isinstance(value, dict) else None
 
 

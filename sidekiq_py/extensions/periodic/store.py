@@ -30,7 +30,7 @@ from sidekiq_py.redis_access.connection.replies import epoch_seconds, name_in, p
 from sidekiq_py.redis_access.job_path import settle_script
 from sidekiq_py.redis_access.job_path.failed_jobs import Command
 from sidekiq_py.redis_access.job_path.settle_script import Effect
-from sidekiq_py.wire.json_dialect import loads
+from sidekiq_py.wire.json_dialect import loads_or_none
 
 RUNS_PREFIX = "sidekiq_py:cron_runs:"
 
@@ -342,13 +342,10 @@ def own_states(pool: Pool, keys: Sequence[str]) -> dict[str, OwnState]:
 def restore_effect(key: str, own: OwnState, *, now: float) -> Effect | None:
     """The command that restores a deleted declared job; None if there is no usable copy."""
     try:
-        copy = loads(own.copy.encode(errors="surrogateescape"))
-        if not isinstance(copy, dict):
-            return None
-        fields = {str(name).encode(): str(value).encode() for name, value in copy.items()}
+        fields = {str(name).encode(): str(value).encode() for name, value in own.copied.items()}
         entry = read_entry(key, fields)
         parse(entry.cron)
-    except (ValueError, DamagedJobError, CronTextError):
+    except ValueError:  # DamagedJobError and CronTextError are among them
         return None
     layout = LAYOUTS["2" if b"namespace" in fields else "1.8"]
     return save_effect(layout, replace(entry, last_enqueue_time=""), own, now=now)
@@ -404,15 +401,7 @@ def _pushes_of(key: str) -> Command:
 
 
 def _pushes_in(lines: Iterable[bytes]) -> list[dict[str, Any]]:
-    found = []
-    for line in lines:
-        try:
-            entry = loads(line)
-        except ValueError:
-            continue
-        if isinstance(entry, dict):
-            found.append(entry)
-    return found
+    return [entry for entry in map(loads_or_none, lines) if isinstance(entry, dict)]
 
 
 def lost_ticks(pool: Pool, jobs: Sequence[StoredJob], now: float) -> list[list[int]]:

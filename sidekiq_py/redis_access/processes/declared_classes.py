@@ -6,11 +6,10 @@ Ruby's processes do not publish this. A key expires unless the process keeps it 
 
 from collections.abc import Sequence
 
-from sidekiq_py.errors import PayloadError
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.dialect import FloatText
-from sidekiq_py.wire.json_dialect import dumps, loads
+from sidekiq_py.wire.json_dialect import dumps, loads_or_none
 
 TTL_SECONDS = 180
 
@@ -32,10 +31,5 @@ def read(pool: Pool, identities: Sequence[str]) -> dict[str, frozenset[str] | No
 
 
 def _classes(raw: bytes | None) -> frozenset[str] | None:
-    if raw is None:
-        return None
-    try:
-        names = loads(raw)
-    except PayloadError:
-        return None
+    names = loads_or_none(raw or b"")
     return frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else None

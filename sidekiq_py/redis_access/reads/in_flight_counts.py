@@ -5,12 +5,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sidekiq_py.errors import PayloadError
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import name_in, pairs
 from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.wire import keys
-from sidekiq_py.wire.json_dialect import loads
+from sidekiq_py.wire.json_dialect import loads_or_none
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +97,6 @@ def jobs(pool: Pool, owner: str) -> list[tuple[str, bytes]]:
 
 def queues_of(about: bytes) -> list[str]:
     """The queues in an owner's entry; empty if it cannot be parsed."""
-    try:
-        noted = loads(about)
-    except PayloadError:
-        return []
+    noted = loads_or_none(about)
     queues = noted.get("queues") if isinstance(noted, dict) else None
     return [queue for queue in queues if isinstance(queue, str)] if isinstance(queues, list) else []

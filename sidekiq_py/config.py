@@ -18,8 +18,7 @@ from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits
 from sidekiq_py.wire.dialect import Dialect, FloatText
 from sidekiq_py.wire.extensions import EXTENSION_KEYS
 from sidekiq_py.wire.json_writer import to_s
-
-QueueMode = Literal["strict", "weighted", "random"]
+from sidekiq_py.wire.process_info import QueueMode, mode_of
 
 ExtensionPolicy = Literal["refuse", "run", "bury"]
 """
@@ -123,10 +122,7 @@ class CapsuleConfig:
     @property
     def mode(self) -> QueueMode:
         """How the next queue is chosen. Source: Sidekiq 8.1.7, capsule.rb."""
-        weights = {queue.weight for queue in self.queues}
-        if weights == {0}:
-            return "strict"
-        return "random" if weights == {1} else "weighted"
+        return mode_of([queue.weight for queue in self.queues])
 
     @property
     def queue_names(self) -> tuple[str, ...]:

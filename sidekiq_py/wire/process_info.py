@@ -1,11 +1,13 @@
 """The JSON in a process's `info` field, which the Web UI's Busy page reads: its identity, queues and settings."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.json_dialect import dumps, loads_or_none
+
+QueueMode = Literal["strict", "weighted", "random"]
 
 # Every process of ours has this label, so that the detection of the Ruby release skips it.
 PYTHON_LABEL = "sidekiq_py"
@@ -199,7 +201,7 @@ def _capsules(fields: Mapping[str, Any]) -> Iterator[CapsuleFacts]:
         for name, capsule in named.items():
             if isinstance(capsule, dict):
                 weights = _weights(capsule.get("weights"))
-                mode = _text(capsule.get("mode")) or _mode(weights)
+                mode = _text(capsule.get("mode")) or mode_of(weights.values())
                 yield CapsuleFacts(name, _whole(capsule.get("concurrency")) or 0, mode, weights)
         return
     listed = fields.get("weights")
@@ -209,14 +211,15 @@ def _capsules(fields: Mapping[str, Any]) -> Iterator[CapsuleFacts]:
     total = _whole(fields.get("concurrency")) or 0
     for index, group in enumerate(groups):
         weights = _weights(group)
-        yield CapsuleFacts("default" if index == 0 else "", total if len(groups) == 1 else 0, _mode(weights), weights)
+        name, concurrency = "default" if index == 0 else "", total if len(groups) == 1 else 0
+        yield CapsuleFacts(name, concurrency, mode_of(weights.values()), weights)
 
 
-def _mode(weights: Mapping[str, int]) -> str:
-    """Source: Sidekiq 7.3.2 and 8.1.7, capsule.rb, `queues=`."""
-    if not any(weights.values()):
+def mode_of(weights: Collection[int]) -> QueueMode:
+    """How a capsule chooses the next queue. Source: Sidekiq 7.3.2 and 8.1.7, capsule.rb, `queues=`."""
+    if not any(weights):
         return "strict"
-    return "random" if all(weight == 1 for weight in weights.values()) else "weighted"
+    return "random" if all(weight == 1 for weight in weights) else "weighted"
 
 
 def _weights(value: Any) -> dict[str, int]:

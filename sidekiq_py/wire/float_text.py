@@ -12,9 +12,8 @@ from struct import pack, unpack
 _MASK_64 = (1 << 64) - 1
 _HIDDEN_BIT = 1 << 52
 
-# Grisu2 multiplies by a cached power of ten, so that the product's binary exponent falls between these two.
+# Grisu2 multiplies by a cached power of ten, so that the product's binary exponent is between this and -32.
 _LEAST_BINARY_EXPONENT = -60
-_MOST_BINARY_EXPONENT = -32
 _FIRST_DECIMAL_POWER = -348
 _DECIMAL_POWER_STEP = 8
 
@@ -126,12 +125,10 @@ def _cached_power(exponent: int) -> tuple[int, int, int]:
         power = _FIRST_DECIMAL_POWER + index * _DECIMAL_POWER_STEP
         fraction, power_exponent = _power_of_ten(power)
         reached = exponent + power_exponent + 64
-        if reached < _LEAST_BINARY_EXPONENT:
-            index += 1
-        elif reached > _MOST_BINARY_EXPONENT:
-            index -= 1
-        else:
+        # The estimate is never too high: true of all exponents that a double can have.
+        if reached >= _LEAST_BINARY_EXPONENT:
             return power, fraction, power_exponent
+        index += 1
 
 
 @cache

@@ -135,8 +135,6 @@ class Chain(Generic[M]):
 
     def invoke(self, job: Any, payload: dict[str, Any], queue: str, innermost: Callable[[], Any]) -> Any:
         """Call the chain around *innermost*, and return what the outermost middleware returns."""
-        if not self._entries:
-            return innermost()
         return _invoke(self._entries, 0, job, payload, queue, innermost)
 
     def _entry(self, middleware: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any]) -> _Entry:

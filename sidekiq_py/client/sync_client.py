@@ -188,7 +188,6 @@ class Client:
         if program.extensions.wants_pushes(order.options):
             return self._push_extended_slices(order, made, dialect)
         jids: Jids = []
-        in_doubt: list[str] = []
         sent: PushBatch | None = None
         try:
             with redis_push.Stream(self.pool) as stream:
@@ -202,13 +201,12 @@ class Client:
                         if sent is not None:
                             outgoing.emit_pushed(sent)
                         sent = batch
-                        in_doubt = batch.jids
                         stream.send(commands)
         except PushOutcomeUnknownError:
-            # From a slice that extensions take part in; it already names its own jobs.
+            # From a push by a client middleware; it already names its own jobs.
             raise
         except ReplyLostError as error:
-            raise PushOutcomeUnknownError(in_doubt, error) from error
+            raise PushOutcomeUnknownError([] if sent is None else sent.jids, error) from error
         if sent is not None:
             outgoing.emit_pushed(sent)
         return jids

@@ -374,7 +374,7 @@ class Stream:
     """
     Consecutive pushes on one connection, so that the caller prepares the next push while Redis executes the last one.
 
-    Every call, and the end of the block, raises what `push_one` would raise for the previous push.
+    `settle`, and the end of the block, raise what `push_one` would raise for the previous push.
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -387,11 +387,11 @@ class Stream:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        link, self._link = self._link, None
+        link = self._link
         assert link is not None
         try:
             if kind is None or issubclass(kind, Exception):
-                self._settle(link)
+                self.settle()
             if kind is not None:
                 link.close()
         except BaseException:
@@ -400,25 +400,19 @@ class Stream:
         finally:
             self._pool.release(link)
 
-    def send(self, commands: Sequence[bytes]) -> None:
-        """Read the result of the last push, then send this one."""
-        link = self._link
-        assert link is not None
-        self._settle(link)
-        link.send_whole(b"".join(commands))
-        self._pending = commands
-
     def settle(self) -> None:
         """Read the result of the last push."""
         assert self._link is not None
-        self._settle(self._link)
-
-    def _settle(self, link: Link) -> None:
         commands, self._pending = self._pending, ()
-        if commands:
-            refusals = _read(link, len(commands))
-            if refusals:
-                _send_again(link, commands, refusals)
+        refusals = _read(self._link, len(commands))
+        if refusals:
+            _send_again(self._link, commands, refusals)
+
+    def send(self, commands: Sequence[bytes]) -> None:
+        """Send a push; the last one must be settled."""
+        assert self._link is not None
+        self._link.send_whole(b"".join(commands))
+        self._pending = commands
 
 
 def refused_for_good(refusals: Sequence[tuple[int, RedisReplyError]], *, count: int) -> RedisReplyError | None:

@@ -8,7 +8,7 @@ from typing import Any
 from sidekiq_py.api.job_record import moment
 from sidekiq_py.api.source import pool_for
 from sidekiq_py.client.sync_client import Client
-from sidekiq_py.redis_access.reads import iteration_states
+from sidekiq_py.redis_access.job_path import iteration
 from sidekiq_py.wire.json_dialect import loads_or_none
 from sidekiq_py.wire.number_text import to_finite, to_i
 
@@ -46,7 +46,7 @@ class IterableJobQuery:
 
     def __init__(self, jids: Iterable[str], *, pool: Any = None, client: Client | None = None) -> None:
         wanted = list(jids)
-        found = iteration_states.states(pool_for(pool, client), wanted)
+        found = iteration.fields_of(pool_for(pool, client), wanted)
         self._states = {jid: _state(fields) for jid, fields in zip(wanted, found, strict=True) if fields}
 
     def __repr__(self) -> str:

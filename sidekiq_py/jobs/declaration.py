@@ -10,9 +10,13 @@ from typing import Any, TypeVar
 from sidekiq_py import program
 from sidekiq_py.errors import JobDeclarationError
 from sidekiq_py.hooks import returns_coroutine
-from sidekiq_py.options import checked_value, with_custom
+from sidekiq_py.options import OF_JOBS, TIME_LIMITS, checked_value, with_custom
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+OUR_OPTIONS = ("name", *TIME_LIMITS, "pool")
+"""What the declaration of a job takes in addition to Sidekiq's options."""
+OF_DECLARATIONS = OF_JOBS.union(OUR_OPTIONS)
 
 # These belong to one push, not to a job.
 _NOT_OPTIONS = ("class", "args", "jid", "created_at", "enqueued_at", "at")

@@ -22,7 +22,6 @@ from sidekiq_py.registry import FunctionDefinition, JobDefinition, Registry, reg
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_OF_DECORATOR = OF_JOBS | {"name", "timeout", "hard_timeout", "pool"}
 _OF_RUBY_JOB = OF_JOBS | {"pool"}
 
 __all__ = ["FunctionJob", "JobDefinition", "Registry", "RubyJob", "job", "registry", "ruby_job"]
@@ -109,7 +108,7 @@ def _declare(
         )
     own_name = declaration.job_name(name, function.__module__, function.__qualname__)
     checked = declaration.checked_options(options, own_name)
-    warn_of_unknown(options, _OF_DECORATOR, f"@job of {own_name}")
+    warn_of_unknown(options, declaration.OF_DECLARATIONS, f"@job of {own_name}")
     definition = FunctionDefinition(
         own_name,
         checked,

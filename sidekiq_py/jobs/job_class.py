@@ -19,16 +19,12 @@ from sidekiq_py.errors import JobDeclarationError
 from sidekiq_py.jobs import declaration
 from sidekiq_py.jobs.handles import DeclaredJob, Interval, Moment
 from sidekiq_py.jobs.parameters import Parameters
-from sidekiq_py.options import OF_JOBS, JobOptions, warn_of_unknown, with_custom
+from sidekiq_py.options import JobOptions, warn_of_unknown, with_custom
 from sidekiq_py.registry import JobDefinition, Payload, never_stopping, registry
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
-
-# The options of a class in addition to Sidekiq's.
-_OUR_OPTIONS = ("name", "timeout", "hard_timeout", "pool")
-_OF_CLASSES = OF_JOBS.union(_OUR_OPTIONS)
 
 
 class _ClassOptions(JobOptions, total=False):
@@ -141,7 +137,7 @@ class Job:
 
     def __init_subclass__(cls, *, name: str | None = None, **options: Unpack[_ClassOptions]) -> None:
         super().__init_subclass__()
-        warn_of_unknown(options, _OF_CLASSES, f"class {cls.__qualname__}")
+        warn_of_unknown(options, declaration.OF_DECLARATIONS, f"class {cls.__qualname__}")
         # Subclasses inherit these options even if this is only a base class, without a job of its own.
         cls.__sidekiq_keywords__ = with_custom(options)  # type: ignore[attr-defined]
         entry = cls._entry_point()
@@ -204,7 +200,7 @@ def _own_options(cls: type) -> dict[str, Any]:
 def _declare(cls: type[Job], name: str | None, entry: tuple[Callable[..., Any], int]) -> None:
     stated = cls.__dict__.get("sidekiq_options", {})
     # A program's own keys are common there, as in Ruby, and do not need `custom`.
-    warn_of_unknown(stated, _OF_CLASSES, f"sidekiq_options of {cls.__qualname__}", only_near=True)
+    warn_of_unknown(stated, declaration.OF_DECLARATIONS, f"sidekiq_options of {cls.__qualname__}", only_near=True)
     own = _own_options(cls)
     # The name is never inherited; everything else is.
     own_name = declaration.job_name(name or own.pop("name", None), cls.__module__, cls.__qualname__)
@@ -214,7 +210,7 @@ def _declare(cls: type[Job], name: str | None, entry: tuple[Callable[..., Any], 
     inherited.pop("name", None)
     whole = inherited | own
     cls.__sidekiq_declared__ = whole  # type: ignore[attr-defined]
-    sidekiq_options = {key: value for key, value in whole.items() if key not in _OUR_OPTIONS}
+    sidekiq_options = {key: value for key, value in whole.items() if key not in declaration.OUR_OPTIONS}
     definition = ClassDefinition(
         own_name,
         declaration.checked_options(sidekiq_options, own_name),

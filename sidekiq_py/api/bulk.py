@@ -3,12 +3,12 @@
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from typing import TypeVar
 
 from sidekiq_py.api.arguments import is_number
 from sidekiq_py.api.job_record import JobRecord
 from sidekiq_py.clock import monotonic
+from sidekiq_py.redis_access.connection.slices import lists_of
 from sidekiq_py.redis_access.job_path.promote import Moved
 
 T = TypeVar("T")
@@ -104,9 +104,8 @@ def slices(
         raise ValueError(f"per_second is {per_second!r}; give how many jobs a second, more than 0, or None")
     pace = None if per_second is None else float(per_second)
     size = _SLICE_JOBS if pace is None else max(1, min(_SLICE_JOBS, int(pace / _SLICES_PER_SECOND)))
-    left = iter(entries)
     began, done = monotonic(), 0
-    while part := list(islice(left, size)):
+    for part in lists_of(entries, size):
         pause = began + done / pace - monotonic() if pace is not None and done else 0.0
         while pause > 0 and not (stop is not None and stop()):
             sleep(min(pause, _LOOK_SECONDS))

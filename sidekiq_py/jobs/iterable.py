@@ -24,6 +24,7 @@ from sidekiq_py.client import sync_client
 from sidekiq_py.errors import Interrupted, JobDeclarationError, RedisError, SidekiqError
 from sidekiq_py.jobs.job_class import Job
 from sidekiq_py.logs import log
+from sidekiq_py.redis_access.connection.slices import lists_of
 from sidekiq_py.redis_access.job_path import iteration
 from sidekiq_py.wire.json_dialect import dumps, loads
 from sidekiq_py.wire.payload import score_text
@@ -152,7 +153,7 @@ class IterableJob(Job):
         self, rows: Iterable[T], cursor: int | None, *, batch_size: int = 100
     ) -> Iterator[tuple[list[T], int]]:
         """Lists of up to *batch_size* rows, with the batches' numbers as cursors."""
-        return self.array_enumerator(_batches(rows, batch_size), cursor)
+        return self.array_enumerator(lists_of(rows, batch_size), cursor)
 
     @classmethod
     def _entry_point(cls) -> tuple[Callable[..., Any], int] | None:
@@ -342,9 +343,3 @@ def _warn_if_slow(seconds: float) -> None:
             seconds,
             limit,
         )
-
-
-def _batches(rows: Iterable[T], size: int) -> Iterator[list[T]]:
-    iterator = iter(rows)
-    while batch := list(islice(iterator, size)):
-        yield batch

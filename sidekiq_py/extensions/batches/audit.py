@@ -13,8 +13,7 @@ The audit runs in one process of the fleet; two at once do no harm.
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.extensions.batches import ruby_runs, state, steps
@@ -26,13 +25,11 @@ from sidekiq_py.logs import counted, log
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import epoch_seconds, name_in, pairs
 from sidekiq_py.redis_access.connection.scan import scored_members
-from sidekiq_py.redis_access.connection.slices import slices_of
+from sidekiq_py.redis_access.connection.slices import lists_of, slices_of
 
 if TYPE_CHECKING:
     # A worker that runs no batches does not load it.
     from sidekiq_py.api.job_record import JobRecord
-
-T = TypeVar("T")
 
 QUIET_SECONDS = 600.0
 _PAGE = 100
@@ -105,7 +102,7 @@ class Audit:
 
     def _candidates(self, pool: Pool) -> Iterator[tuple[BatchStatus, bytes, set[int]]]:
         now = epoch_seconds(pool.command("TIME"))
-        for page in _pages(state.bids(pool, newest_first=False, running=True)):
+        for page in lists_of(state.bids(pool, newest_first=False, running=True), _PAGE):
             for status in state.read_many(pool, page):
                 if status is None or not self._is_due(status, now):
                     continue
@@ -148,7 +145,7 @@ class Audit:
 
     def _deliver_late(self, pool: Pool) -> None:
         """Retry callbacks that could not be pushed because the queue's key was not a list."""
-        for page in _pages(state.bids(pool)):
+        for page in lists_of(state.bids(pool), _PAGE):
             replies = pool.well_typed([("HKEYS", f"{steps.key(bid)}:callbacks") for bid in page])
             for bid, fields in zip(page, replies, strict=True):
                 if any(field.startswith(b"late:") for field in fields or ()):
@@ -230,7 +227,7 @@ def _all_jobs(pool: Pool) -> "Iterator[JobRecord]":
 def _forget_the_gone(pool: Pool) -> None:
     """Remove expired batches from the lists."""
     for name in (steps.ALL, steps.RUNNING, steps.INVALID):
-        for page in _pages(scored_members(pool, name, None, _PAGE)):
+        for page in lists_of(scored_members(pool, name, None, _PAGE), _PAGE):
             there = pool.batch([("EXISTS", steps.key(name_in(bid))) for bid, _ in page])
             gone = [bid for (bid, _), is_there in zip(page, there, strict=True) if not is_there]
             if gone:
@@ -247,9 +244,3 @@ def _count_children(pool: Pool, bid: str) -> None:
             bid,
             gone,
         )
-
-
-def _pages(bids: Iterable[T]) -> Iterator[list[T]]:
-    left = iter(bids)
-    while page := list(islice(left, _PAGE)):
-        yield page

@@ -1,6 +1,7 @@
 """Cuts what is too long for one command, script or round trip."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, TypeVar
 
 S = TypeVar("S", bound=Sequence[Any])
@@ -13,6 +14,13 @@ SLICE_BYTES = 4 * 1024 * 1024
 def slices_of(items: S, most: int) -> Iterator[S]:
     """*items*, in order, in slices of at most *most*."""
     return (items[start : start + most] for start in range(0, len(items), most))  # type: ignore[misc]
+
+
+def lists_of(items: Iterable[T], most: int) -> Iterator[list[T]]:
+    """*items*, in order, in lists of at most *most*, each read when it is wanted."""
+    left = iter(items)
+    while part := list(islice(left, most)):
+        yield part
 
 
 def slices_by_bytes(items: Iterable[T], bytes_of: Callable[[T], int]) -> Iterator[list[T]]:

@@ -18,7 +18,7 @@ from bench import ground
 from sidekiq_py.engine.report.job_context import JobContext
 from sidekiq_py.engine.report.job_logger import JobLogger
 from sidekiq_py.engine.report.line_handler import LineHandler
-from sidekiq_py.logs import make_formatter
+from sidekiq_py.logs import FORMATTERS
 from sidekiq_py.telemetry import JOB_START, JOB_STOP
 
 JOBS = 20_000
@@ -44,7 +44,7 @@ def logging_to_a_file(form: str, *, is_shared: bool) -> Iterator[JobContext]:
     logger = JobLogger(context, IDENTITY)
     root = logging.getLogger()
     with tempfile.TemporaryFile("w") as file:
-        handlers = [LineHandler(make_formatter(form), file), *([logging.NullHandler()] if is_shared else [])]
+        handlers = [LineHandler(FORMATTERS[form](), file), *([logging.NullHandler()] if is_shared else [])]
         root.setLevel(logging.INFO)
         for handler in handlers:
             root.addHandler(handler)

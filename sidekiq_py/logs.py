@@ -37,7 +37,6 @@ log = logging.getLogger("sidekiq")
 # The payload of the job that the current thread or task is running.
 running_payload: ContextVar[Mapping[str, Any] | None] = ContextVar("sidekiq_running_payload", default=None)
 
-FORMAT_NAMES = ("pretty", "plain", "json", "without-timestamp")
 LOGGED_ATTRIBUTES = ("bid", "tags")
 SEVERAL_LINES = {"sidekiq_has_lines": True}
 """`extra` of a log call whose message has several lines on purpose."""
@@ -321,15 +320,14 @@ class JobContextFilter(logging.Filter):
         return True
 
 
-def make_formatter(name: str, *, generation: int = 7, attributes: Iterable[str] = LOGGED_ATTRIBUTES) -> LineFormatter:
-    """Create the formatter called *name*, one of `FORMAT_NAMES`."""
-    kinds: dict[str, type[LineFormatter]] = {
-        "pretty": PrettyFormatter,
-        "plain": PlainFormatter,
-        "json": JsonFormatter,
-        "without-timestamp": WithoutTimestampFormatter,
-    }
-    return kinds[name](generation, attributes)
+FORMATTERS: Mapping[str, type[LineFormatter]] = {
+    "pretty": PrettyFormatter,
+    "plain": PlainFormatter,
+    "json": JsonFormatter,
+    "without-timestamp": WithoutTimestampFormatter,
+}
+"""By the name of the format."""
+FORMAT_NAMES = tuple(FORMATTERS)
 
 
 def _is_ours(logger_name: str) -> bool:

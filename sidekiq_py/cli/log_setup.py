@@ -16,7 +16,7 @@ from typing import TextIO
 from sidekiq_py.cli.settings import Options
 from sidekiq_py.engine.report.job_log_level import JOB_LOGGER_NAME, LevelGate
 from sidekiq_py.engine.report.line_handler import LineHandler
-from sidekiq_py.logs import LOGGED_ATTRIBUTES, make_formatter
+from sidekiq_py.logs import FORMATTERS, LOGGED_ATTRIBUTES
 from sidekiq_py.wire.dialect import Dialect
 
 
@@ -59,7 +59,7 @@ def set_up_logging(
         return None
     out = stream or sys.stdout
     name = format_name or pick_format(environment, generation, is_terminal=out.isatty())
-    handler = LineHandler(make_formatter(name, generation=generation, attributes=attributes), out)
+    handler = LineHandler(FORMATTERS[name](generation, attributes), out)
     handler.addFilter(LevelGate([root, ours]))
     for existing in [own for own in root.handlers if _writes_to_terminal(own)]:
         root.removeHandler(existing)

@@ -73,7 +73,7 @@ def in_job() -> Iterator[None]:
 def test_a_line_is_that_of_ruby_sidekiq_6(lines_of_ruby: list[dict[str, str]], ruby_name: str, number: int) -> None:
     """Whatever parses a Rails team's logs parses ours."""
     payload, elapsed, message = _SITUATIONS[number]
-    formatter = logs.make_formatter(_NAMES[ruby_name])
+    formatter = logs.FORMATTERS[_NAMES[ruby_name]]()
 
     line = formatter.line("INFO", AT, formatter.context(payload, elapsed), message)
 
@@ -96,7 +96,7 @@ def test_a_line_is_that_of_ruby_sidekiq_6(lines_of_ruby: list[dict[str, str]], r
 )
 def test_sidekiq_8_puts_the_level_and_the_jid_first(name: str, expected: str) -> None:
     """Source: Sidekiq 8.1.7, logger.rb."""
-    formatter = logs.make_formatter(name, generation=8)
+    formatter = logs.FORMATTERS[name](generation=8)
 
     line = formatter.line("INFO", AT, formatter.context({"class": "A", "jid": "7"}, 0.5), "done")
 
@@ -105,7 +105,7 @@ def test_sidekiq_8_puts_the_level_and_the_jid_first(name: str, expected: str) ->
 
 def test_sidekiq_8_shows_the_attributes_it_is_told_to() -> None:
     """`logged_job_attributes` names keys of the payload; one that is there and null shows as nothing."""
-    formatter = logs.make_formatter("plain", generation=8, attributes=("tenant", "bid", "tags"))
+    formatter = logs.FORMATTERS["plain"](generation=8, attributes=("tenant", "bid", "tags"))
 
     context = formatter.context({"class": "A", "jid": "7", "tenant": 5, "bid": None}, None)
 
@@ -200,7 +200,7 @@ def test_integers_that_python_does_not_print_come_out_in_full(name: str, key: st
     """More than 4,300 digits: if the line raised in the job's run, the job would never run."""
     value = int("0x" + "f" * 5000, 16)
 
-    context = logs.make_formatter(name).context(
+    context = logs.FORMATTERS[name]().context(
         {"class": "A", "jid": "7", key: [value] if key == "tags" else value}, None
     )
 
@@ -249,7 +249,7 @@ def of_ours(message: str, *, name: str = "sidekiq", **extra: object) -> logging.
 @pytest.mark.parametrize("key", ["class", "wrapped", "jid", "bid", "tags"])
 def test_a_payload_cannot_forge_a_line(name: str, generation: int, key: str) -> None:
     """Nor send escapes to the terminal of whoever reads the log."""
-    formatter = logs.make_formatter(name, generation=generation)
+    formatter = logs.FORMATTERS[name](generation=generation)
     payload = {**PAYLOAD, key: [FORGED] if key == "tags" else FORGED}
 
     with logs.log_context(payload):

@@ -1,0 +1,49 @@
+"""The order of a chain's middleware. Source: Sidekiq 8.1.7, middleware/chain.rb."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sidekiq_py.middleware.chain import Chain
+
+
+def named(name: str) -> Callable[..., Any]:
+    """A middleware."""
+
+    def middleware(job: Any, payload: dict[str, Any], queue: str, call_next: Callable[[], Any]) -> Any:
+        return call_next()
+
+    middleware.__name__ = name
+    return middleware
+
+
+A, B, C, D = map(named, "ABCD")
+
+
+@pytest.mark.parametrize(
+    ("change", "order"),
+    [
+        (lambda chain: chain.add(D), "ABCD"),
+        (lambda chain: chain.add(A), "BCA"),
+        (lambda chain: chain.prepend(D), "DABC"),
+        (lambda chain: chain.prepend(C), "CAB"),
+        (lambda chain: chain.insert_before(B, D), "ADBC"),
+        (lambda chain: chain.insert_before(A, C), "CAB"),
+        (lambda chain: chain.insert_before(D, C), "CAB"),
+        (lambda chain: chain.insert_after(B, D), "ABDC"),
+        (lambda chain: chain.insert_after(C, A), "BCA"),
+        (lambda chain: chain.insert_after(D, A), "BCA"),
+        (lambda chain: chain.remove(B), "AC"),
+        (lambda chain: chain.remove(D), "ABC"),
+    ],
+)
+def test_the_order_of_a_chain(change: Callable[[Chain[Any]], object], order: str) -> None:
+    """A middleware is in a chain once: one that is there moves. Before a missing one it is first, after it last."""
+    chain: Chain[Any] = Chain()
+    for middleware in (A, B, C):
+        chain.add(middleware)
+
+    change(chain)
+
+    assert [middleware.__name__ for middleware in chain] == [*order]

@@ -1,10 +1,9 @@
 """
-The current time, and a wait that another thread can end.
+The current time.
 
 Pure code takes `now` as an argument; only long-lived parts and the client read the clock here.
 """
 
-import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -50,26 +49,3 @@ if hasattr(time, "clock_gettime"):  # not on Windows
     # Called several times per job: a wrapper function would cost more than the call itself.
     monotonic = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 """Seconds on a clock that runs on while the process is stopped or the machine sleeps. Leases are timed with it."""
-
-
-class Wakeable:
-    """
-    A pause that `wake` ends early.
-
-    After `wake`, every `wait` returns immediately until `rearm` is called.
-    """
-
-    def __init__(self) -> None:
-        self._event = threading.Event()
-
-    def wait(self, seconds: float) -> bool:
-        """Wait up to *seconds*. Returns True if woken."""
-        return self._event.wait(seconds)
-
-    def wake(self) -> None:
-        """End the current wait and all later ones."""
-        self._event.set()
-
-    def rearm(self) -> None:
-        """Make `wait` block again."""
-        self._event.clear()

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
 
-from sidekiq_py.clock import Wakeable, monotonic
+from sidekiq_py.clock import monotonic
 from sidekiq_py.errors import ConfigError, RedisConnectionError, RedisError
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
@@ -106,7 +106,7 @@ class PrivateRedis:
         return False
 
     def _answers(self, process: subprocess.Popen[bytes]) -> bool:
-        pool, pause = Pool(RedisSettings(self.url)), Wakeable()
+        pool, pause = Pool(RedisSettings(self.url)), threading.Event()
         deadline = monotonic() + _START_SECONDS
         own_pid = f"process_id:{process.pid}\r\n".encode()
         while process.poll() is None and monotonic() < deadline:

@@ -5,7 +5,6 @@ Most programs use `sidekiq-py worker` or `sidekiq_py.embed` instead. A program w
 control, such as `sidekiq_celery`, builds on these parts. This module is public and its names are stable.
 """
 
-from sidekiq_py.clock import Wakeable
 from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
 from sidekiq_py.engine.assembly import WorkerParts
 from sidekiq_py.engine.fetch.wake_pipe import wake_pipe
@@ -31,6 +30,6 @@ from sidekiq_py.registry import Registry, registry
 __all__ = (
     "ALL", "CHILDREN", "PARENT", "CapsuleConfig", "Config", "Hooks", "Launcher", "Load", "Message", "Notices",
     "Parent", "PoisonPillError", "Questions", "QueueConfig", "Registry", "Role", "ScalingPolicy", "Supervisor",
-    "UnitOfWork", "Wakeable", "WorkerParts", "end_process_pools", "hooks", "jobs_in_flight", "registry", "rss_kb_of",
+    "UnitOfWork", "WorkerParts", "end_process_pools", "hooks", "jobs_in_flight", "registry", "rss_kb_of",
     "run_child", "run_worker", "server_middleware", "settings", "settle_memory", "wake_pipe",
 )  # fmt: skip

@@ -1,5 +1,6 @@
 """`sidekiq-py recover`: returns the jobs of dead workers to their queues, even if no Python worker is running."""
 
+import threading
 from operator import attrgetter
 
 import click
@@ -7,7 +8,7 @@ import click
 from sidekiq_py.cli.connection import finds_redis
 from sidekiq_py.cli.output import echo_json
 from sidekiq_py.client import sync_client
-from sidekiq_py.clock import Wakeable, now_seconds
+from sidekiq_py.clock import now_seconds
 from sidekiq_py.config import Config
 from sidekiq_py.engine.ownership.identity import new_identity
 from sidekiq_py.engine.ownership.owner import Ownership
@@ -64,7 +65,7 @@ def recover(everything: bool, as_json: bool) -> None:
         if len(left_behind.leased(link, names)) < len(names):
             # A missing lease must still be missing at a second look, or a hiccup of Redis would look like a death.
             click.echo("Some owners have no lease; checking again to be sure.", err=True)
-            Wakeable().wait(2 * config.lease_beat_seconds + 0.1)
+            threading.Event().wait(2 * config.lease_beat_seconds + 0.1)
             moved += recovery.look()
     alive = list(left_behind.owners(link))
     waiting = _waiting(pool, link)

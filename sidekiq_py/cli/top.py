@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+import threading
 from dataclasses import asdict
 from typing import Any
 
@@ -15,7 +16,6 @@ from sidekiq_py.cli.processes import process_as_json
 from sidekiq_py.cli.queues import queue_as_json
 from sidekiq_py.cli.running import work_as_json
 from sidekiq_py.cli.values import Seconds
-from sidekiq_py.clock import Wakeable
 
 # The width of piped output, which is not cut to the terminal.
 _UNBOUND = 10_000
@@ -76,7 +76,7 @@ def _read_once(sample: float) -> Overview:
     reader = OverviewReader()
     overview = reader.read()
     if sample:
-        Wakeable().wait(sample)
+        threading.Event().wait(sample)
         overview = reader.read()
     return overview
 

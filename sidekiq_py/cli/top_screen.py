@@ -17,7 +17,6 @@ import click
 
 from sidekiq_py.api import Overview, OverviewReader, Process, ProcessSet, Queue, RetrySet
 from sidekiq_py.cli.top_view import Line, State, Style, screen, worst_first
-from sidekiq_py.clock import Wakeable
 from sidekiq_py.errors import SidekiqError
 from sidekiq_py.logs import counted
 
@@ -89,7 +88,7 @@ class _Feed:
         self.version = 0
         self._reader = reader
         self._every_seconds = every_seconds
-        self._stopped = Wakeable()
+        self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sidekiq.top/feed", daemon=True)
 
     def start(self) -> None:
@@ -98,7 +97,7 @@ class _Feed:
 
     def stop(self) -> None:
         """Stop reading, without waiting for a read in progress."""
-        self._stopped.wake()
+        self._stopped.set()
 
     def _run(self) -> None:
         while not self._stopped.wait(self._every_seconds):

@@ -8,11 +8,11 @@ import os
 import shutil
 import sys
 import textwrap
+import threading
 from collections.abc import Mapping, Sequence
 
 import click
 
-from sidekiq_py.clock import Wakeable
 from sidekiq_py.demo.payload_view import Mark, lines, parts
 
 _MAX_WIDTH = 80
@@ -132,7 +132,7 @@ class Screen:
     def pause(self) -> None:
         """Pause to give the user time to read."""
         if self._pace_seconds > 0:
-            Wakeable().wait(self._pace_seconds)
+            threading.Event().wait(self._pace_seconds)
 
     @property
     def _room(self) -> int:

@@ -14,7 +14,7 @@ from sidekiq_celery.worker.commands import control_command, nok, ok
 from sidekiq_celery.worker.control_channel import Recipient, on_message
 from sidekiq_celery.worker.reloading import reload_modules
 from sidekiq_py.extension import monotonic
-from sidekiq_py.worker import Launcher, Load, ScalingPolicy, Wakeable
+from sidekiq_py.worker import Launcher, Load, ScalingPolicy
 
 logger = logging.getLogger("celery.worker.autoscale")
 
@@ -45,7 +45,7 @@ class ThreadScaler:
         self._worker = worker
         self._launcher = launcher
         self.policy = policy
-        self._pause = Wakeable()
+        self._pause = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sidekiq.autoscale", daemon=True)
 
     def start(self) -> None:
@@ -54,7 +54,7 @@ class ThreadScaler:
 
     def stop(self) -> None:
         """Ask the thread to end, without waiting for it."""
-        self._pause.wake()
+        self._pause.set()
 
     def look(self, now: float) -> int:
         """Check the load, adjust the number of threads, and return it. *now* is on the monotonic clock."""

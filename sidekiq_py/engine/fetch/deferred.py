@@ -9,7 +9,6 @@ Until then the job stays in flight under its owner, so no other process runs it.
 import threading
 from collections.abc import Callable
 
-from sidekiq_py.clock import Wakeable
 from sidekiq_py.engine.background import background_thread, started
 from sidekiq_py.errors import RedisError
 from sidekiq_py.logs import log
@@ -32,7 +31,7 @@ class Deferred:
         # Each with whether its last refusal passes by itself, as during a failover.
         self._ends: list[tuple[Callable[[], object], bool]] = []
         self._lock = threading.Lock()
-        self._pause = Wakeable()
+        self._pause = threading.Event()
         self._thread: threading.Thread | None = None
 
     def __len__(self) -> int:
@@ -61,7 +60,7 @@ class Deferred:
 
     def stop(self) -> None:
         """End the thread. Jobs whose end is still deferred stay in flight."""
-        self._pause.wake()
+        self._pause.set()
 
     def _run(self) -> None:
         while not self._pause.wait(_PAUSE_SECONDS) and not self._is_given_up():

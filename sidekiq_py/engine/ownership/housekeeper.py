@@ -7,11 +7,11 @@ continues at once, after a check for new work. The comparison also renews the le
 another thread renews it (`lease_keeper.py`), so nothing here can cost it the lease.
 """
 
+import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
-from sidekiq_py.clock import Wakeable
 from sidekiq_py.engine.background import background_thread, wait_for_end
 from sidekiq_py.engine.downtime import Outage
 from sidekiq_py.engine.ownership.lookout import Lookout
@@ -57,7 +57,7 @@ class Housekeeper:
         self._report = report
         self._on_beat = on_beat
         self._known_dead: deque[str] = deque()
-        self._pause = Wakeable()
+        self._pause = threading.Event()
         self.pulse = Pulse()
         self._is_stopped = False
         self._refusal = Outage(report, "the jobs of dead workers cannot be recovered; trying again")
@@ -70,21 +70,21 @@ class Housekeeper:
     def stop(self) -> None:
         """End the thread."""
         self._is_stopped = True
-        self._pause.wake()
+        self._pause.set()
         wait_for_end(self._thread, self._link.timeout_seconds + 1)
         self._recovery.close()
 
     def declare_dead(self, owner: str) -> None:
         """Report that an owner is known to be dead, so that its jobs are recovered at once."""
         self._known_dead.append(owner)
-        self._pause.wake()
+        self._pause.set()
 
     def _run(self) -> None:
         self.pulse.waits(0.0)
         while not self._is_stopped:
             self._pause.wait(self.pulse.waits(self._turn()))
             if not self._is_stopped:
-                self._pause.rearm()
+                self._pause.clear()
         with suppress(RedisError):
             self._lookout.leave()
 

@@ -16,10 +16,11 @@ expression that never ends), the lease is not renewed. All this thread can do is
 """
 
 import math
+import threading
 import time
 from typing import Any
 
-from sidekiq_py.clock import Wakeable, monotonic
+from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.background import background_thread, wait_for_end
 from sidekiq_py.engine.callback_thread import CallbackThread
 from sidekiq_py.engine.downtime import Outage
@@ -69,7 +70,7 @@ class LeaseKeeper:
         self._callbacks = callbacks
         self._report = report
         self._outage = Outage(self._queue_report, "the lease could not be renewed; trying again")
-        self._end = Wakeable()
+        self._end = threading.Event()
         self.pulse = Pulse()
         self._thread = background_thread("sidekiq.lease", self._run)
 
@@ -79,7 +80,7 @@ class LeaseKeeper:
 
     def stop(self) -> None:
         """End the thread. From here on nothing protects this process's jobs from recovery."""
-        self._end.wake()
+        self._end.set()
         wait_for_end(self._thread, self._link.timeout_seconds + 1)
         if not self._thread.is_alive():
             self._link.close()

@@ -86,7 +86,7 @@ class Heartbeat:
         self._rtts_us: deque[int] = deque(maxlen=RTT_READINGS)
         self._info: tuple[ProcessFacts, Dialect, bytes] | None = None
         self._changing = threading.Lock()
-        self._pause = clock.Wakeable()
+        self._pause = threading.Event()
         self._is_ended = False
         self.pulse = Pulse()
         self._thread: threading.Thread | None = None
@@ -98,7 +98,7 @@ class Heartbeat:
 
     def beat_soon(self) -> None:
         """Beat now, before the period is over, because something that the Web UI shows has changed."""
-        self._pause.wake()
+        self._pause.set()
 
     def change(self, changed: Callable[[ProcessFacts], ProcessFacts]) -> None:
         """From now on, publish what *changed* makes of the facts."""
@@ -109,7 +109,7 @@ class Heartbeat:
     def stop(self) -> None:
         """End the thread and remove the process from the process set. If Redis is down, its entry expires by itself."""
         self._is_ended = True
-        self._pause.wake()
+        self._pause.set()
         if self._thread is None:
             return
         wait_for_end(self._thread, self._pool.join_seconds)
@@ -141,7 +141,7 @@ class Heartbeat:
         while not self._is_ended:
             self._pause.wait(self.pulse.waits(self._turn()))
             # If `stop` ended the wait, the loop ends anyway; if `beat_soon` did, the next wait must block again.
-            self._pause.rearm()
+            self._pause.clear()
 
     def _turn(self) -> float:
         """Beat. Returns the seconds until the next beat."""

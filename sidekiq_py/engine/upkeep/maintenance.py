@@ -46,7 +46,7 @@ class MaintenanceThread:
         self._is_ours = is_ours
         self._monotonic = monotonic
         self._due = [_Task(task, Outage(report, f"Error in maintenance ({task.name})")) for task in tasks]
-        self._end = clock.Wakeable()
+        self._end = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -56,7 +56,7 @@ class MaintenanceThread:
 
     def end(self) -> None:
         """End the thread after the task that runs now. Does not block."""
-        self._end.wake()
+        self._end.set()
 
     def join(self) -> None:
         """Wait for the thread's end, but not forever: a task may hang."""

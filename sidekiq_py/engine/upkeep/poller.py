@@ -178,7 +178,7 @@ class Poller:
         self._monotonic = monotonic
         self._draw = draw
         self._limits = config.dead_limits
-        self._end = clock.Wakeable()
+        self._end = threading.Event()
         self._watch = DueWatch(pool)
         # True while nothing comes due soon and Redis would report a change.
         self._is_at_rest = False
@@ -209,7 +209,7 @@ class Poller:
 
     def terminate(self) -> None:
         """Ask the thread to end after the current slice. Returns at once."""
-        self._end.wake()
+        self._end.set()
         self._watch.abandon()
 
     def stop(self) -> None:

@@ -379,11 +379,8 @@ class ReliableFetcher:
 
     def _tick(self) -> None:
         if self._redis_errors.clear():
-            try:
-                self._side.give_back_orphans()
-            finally:
-                # An inbox that cannot be read, because another program has overwritten it, holds up no end.
-                self._settler.flush()
+            self._side.give_back_orphans()
+            self._settler.flush()
             self._redis_errors.online("keeping")
         elif self._settler.has_pending and monotonic() - self._settler.flushed_at > TICK_SECONDS:
             self._settler.flush()

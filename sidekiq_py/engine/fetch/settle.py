@@ -168,9 +168,17 @@ class Settler:
         """
         with self._lock:
             drained = self.drain()
+            refusal = None
             try:
-                for owner, units in drained.items():
-                    self._acknowledge(owner, units)
+                for owner, units in tuple(drained.items()):
+                    try:
+                        self._acknowledge(owner, units)
+                        del drained[owner]
+                    except RedisReplyError as error:
+                        # A key of an earlier epoch that another program has overwritten holds up only that epoch.
+                        refusal = error
+                if refusal is not None:
+                    raise refusal
                 self._is_refused_for_good = False
             except BaseException as error:
                 self._is_refused_for_good = isinstance(error, RedisError) and error.is_lasting

@@ -19,7 +19,6 @@ from sidekiq_py.engine.ownership.host import ProcessPlace, registration
 from sidekiq_py.logs import counted, log
 from sidekiq_py.outcome import Question
 from sidekiq_py.redis_access.connection.link import Command, Link
-from sidekiq_py.redis_access.connection.replies import raise_first
 from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.redis_access.job_path.settle_script import Effect, Tally
 from sidekiq_py.wire.payload import parse_job_or_empty
@@ -278,18 +277,17 @@ class Ownership:
         before: Collection["UnitOfWork"],
         fields: Sequence[bytes],
         queues: Sequence[str],
-        inboxes: list[Any],
+        inboxes: Sequence[Sequence[bytes]],
     ) -> int:
         """
         Put an owner's orphans back.
 
         Args:
             before: The jobs that this process knew before Redis was asked.
-            inboxes: The jobs in the inbox of each queue, or an error.
+            inboxes: The jobs in the inbox of each queue.
         """
         moved = in_flight.give_back(link, owner.name, owner.orphans(fields))
-        # An inbox that cannot be read holds up no job outside of it.
-        listed = dict(zip(queues, raise_first(inboxes), strict=True))
+        listed = dict(zip(queues, inboxes, strict=True))
         return moved + in_flight.give_back_listed(link, owner.name, self._listed_orphans(owner, before, listed))
 
     def leave(self, link: Link, now: float, *, but: Collection["UnitOfWork"] = ()) -> None:
@@ -307,10 +305,11 @@ class Ownership:
 
     def _put_all_back(self, link: Link, owner: Owner, but: Collection["UnitOfWork"]) -> None:
         running = {unit.field for unit in but}
-        fields = [field for field in in_flight.fields(link, owner.name) if field not in running]
-        in_flight.give_back(link, owner.name, in_flight.sorted_by_batch(fields))
         queues = list(self._queues)
-        for queue, listed in zip(queues, in_flight.listed(link, owner.name, queues), strict=True):
+        held, inboxes, _ = in_flight.held(link, owner.name, queues)
+        fields = [field for field in held if field not in running]
+        in_flight.give_back(link, owner.name, in_flight.sorted_by_batch(fields))
+        for queue, listed in zip(queues, inboxes, strict=True):
             running_there = Counter(unit.raw for unit in but if unit.is_listed and unit.queue == queue)
             jobs = [(queue, raw) for raw in _without(listed, running_there)]
             in_flight.give_back_listed(link, owner.name, jobs)

@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from sidekiq_py.redis_access.connection.link import Link
-from sidekiq_py.redis_access.connection.replies import raise_first
+from sidekiq_py.redis_access.connection.replies import well_typed
 from sidekiq_py.redis_access.connection.scripts import Script
 from sidekiq_py.redis_access.connection.slices import slices_of
 from sidekiq_py.redis_access.job_path import settle_script
@@ -442,35 +442,23 @@ def fence_parts(owner: str, *, certain: bool, now: float) -> tuple[list[str], li
     return [keys.OWNERS, keys.lease(owner), keys.DEPARTED], [owner, "1" if certain else "0", f"{now:.3f}"]
 
 
-def fields(link: Link, owner: str) -> list[bytes]:
-    """The fields of all jobs in an owner's in-flight hash."""
-    return [field for field in link.command("HKEYS", keys.in_flight(owner)) if is_field(field)]
-
-
 def held(
     link: Link, owner: str, queue_names: Sequence[str], questions: Sequence[Sequence[Any]] = ()
-) -> tuple[list[bytes], list[Any], list[Any]]:
+) -> tuple[list[bytes], list[list[bytes]], list[Any]]:
     """
     Everything that an owner has in flight, in one round trip: its fields, and for each queue the jobs in the owner's
-    inbox, or the error if that cannot be read; then the replies to *questions*, which are sent along.
+    inbox, newest first; then the replies to *questions*, which are sent along. A key that another program has
+    overwritten holds no jobs, and must not hold up those in the others; the doctor reports it.
     """
     asked = [("HKEYS", keys.in_flight(owner)), *(("LRANGE", keys.inbox(owner, name), 0, -1) for name in queue_names)]
-    found, *replies = link.batch([*asked, *questions])
-    own = [field for field in raise_first([found])[0] if is_field(field)]
-    return own, replies[: len(queue_names)], replies[len(queue_names) :]
-
-
-def listed(link: Link, owner: str, queue_names: Sequence[str]) -> list[list[bytes]]:
-    """For each queue, the jobs in the owner's inbox, newest first."""
-    found: list[list[bytes]] = raise_first(
-        link.batch([("LRANGE", keys.inbox(owner, name), 0, -1) for name in queue_names])
-    )
-    return found
+    replies = link.batch([*asked, *questions])
+    found, *inboxes = [jobs or [] for jobs in well_typed(replies[: len(asked)])]
+    return [field for field in found if is_field(field)], inboxes, replies[len(asked) :]
 
 
 def put_back(link: Link, owner: str, queue_name: str, jobs: Iterable[bytes]) -> int:
     """Put jobs from one inbox back in their queue, in their original order. Returns how many were still in flight."""
-    [newest_first] = listed(link, owner, [queue_name])
+    newest_first = link.command("LRANGE", keys.inbox(owner, queue_name), 0, -1)
     places = {raw: place for place, raw in enumerate(newest_first)}
     in_order = sorted(jobs, key=lambda raw: places.get(raw, 0), reverse=True)
     return give_back_listed(link, owner, [(queue_name, raw) for raw in in_order])

@@ -152,3 +152,32 @@ def test_a_stop_waits_again_once_the_key_is_repaired(pool: Pool, link: Link, red
 
     assert settler.is_waiting_for_redis
     settler.close()
+
+
+def test_an_overwritten_inbox_of_an_earlier_epoch_holds_up_no_end_of_this_one(
+    pool: Pool, redis_client: redis.Redis
+) -> None:
+    """Jobs that ended in a process that stops must not run again because of a key that it used before."""
+    ownership = Ownership("host:1:abc", ["default"], 30)
+    former = ownership.current
+    ownership.advance(former)
+    owner = ownership.current
+    counted: list[int] = []
+    settler = Settler(
+        pool.new_link(),
+        on_pending=lambda: None,
+        on_lost_connection=lambda: None,
+        count=counted.append,
+        downtime=Downtime(),
+    )
+    redis_client.set(keys.inbox(former.name, "default"), "foreign")
+    redis_client.lpush(keys.inbox(owner.name, "default"), "second")
+    for raw, its in ((b"first", former), (b"second", owner)):
+        settler.acknowledge(UnitOfWork(raw, "default", its, b"0.1@default", False, 0.0, is_listed=True))
+
+    with pytest.raises(RedisReplyError, match="WRONGTYPE"):
+        settler.flush()
+
+    assert not redis_client.exists(keys.inbox(owner.name, "default"))
+    assert counted == [1]
+    settler.close()

@@ -8,7 +8,6 @@ import redis
 
 from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.ownership.owner import Owner, Ownership, UnitOfWork, forget, give_back
-from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path import in_flight
@@ -177,19 +176,39 @@ def test_what_one_comparison_puts_back_is_no_orphan_for_another_once_it_is_fetch
     assert redis_client.lrange("queue:default", 0, -1) == [b"lost"]
 
 
-def test_an_inbox_that_cannot_be_read_holds_up_no_other_orphan(
+def test_an_inbox_that_another_program_has_overwritten_holds_up_nothing_else(
     link: Link, ownership: Ownership, redis_client: redis.Redis
 ) -> None:
-    """Its error is raised afterwards, for the log."""
-    push(redis_client, "a")
+    """
+    Jobs in the other keys go back, at a beat and at the stop, and the beat goes on to the jobs of dead workers. The
+    moves and the ends that Redis refuses because of the key are logged, and the doctor names it.
+    """
+    push(redis_client, "c")
     owner = enter(link, ownership)
-    redis_client.set(f"sidekiq_py:inbox:{owner.name}:low", "foreign")
+    redis_client.set(f"sidekiq_py:inbox:{owner.name}:default", "foreign")
+    redis_client.lpush(f"sidekiq_py:inbox:{owner.name}:low", "a")
 
-    with pytest.raises(RedisReplyError, match="WRONGTYPE"):
-        ownership.give_back_orphans(link)
+    assert ownership.give_back_orphans_and_ask(link, ("PING",)) == [b"PONG"]
+    assert redis_client.lrange("queue:low", 0, -1) == [b"a"]
+    assert redis_client.lrange("queue:default", 0, -1) == [b"c"]
 
-    assert redis_client.lrange("queue:default", 0, -1) == [b"a"]
-    assert held(redis_client, owner.name) == {}
+    redis_client.lpush(f"sidekiq_py:inbox:{owner.name}:low", "b")
+    ownership.leave(link, 100.0)
+    assert redis_client.lrange("queue:low", 0, -1) == [b"a", b"b"]
+
+
+def test_an_overwritten_key_of_an_earlier_epoch_holds_up_no_job_of_this_one(
+    link: Link, ownership: Ownership, redis_client: redis.Redis
+) -> None:
+    """A process that was considered dead looks after the jobs of both epochs."""
+    former = enter(link, ownership)
+    redis_client.set(f"sidekiq_py:inbox:{former.name}:low", "foreign")
+    ownership.advance(former)
+    owner = enter(link, ownership)
+    redis_client.lpush(f"sidekiq_py:inbox:{owner.name}:low", "a")
+
+    assert ownership.give_back_orphans(link) == 1
+    assert redis_client.lrange("queue:low", 0, -1) == [b"a"]
 
 
 @pytest.mark.parametrize("foreign", [b"x:default", b"1:default", b"1.0:\xff"])

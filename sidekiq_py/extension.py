@@ -35,7 +35,7 @@ from sidekiq_py.redis_access.connection.connections import Sentinels, sentinels_
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.scripts import Script
-from sidekiq_py.redis_access.connection.settings import RedisSettings, place, redact
+from sidekiq_py.redis_access.connection.settings import RedisSettings, is_same_database, place, redact
 from sidekiq_py.redis_access.extension import revoked
 from sidekiq_py.redis_access.job_path.failed_jobs import Command, DeadLimits, add_to_dead, add_to_retry, trim_dead
 from sidekiq_py.redis_access.job_path.promote import Move, move, move_to
@@ -61,8 +61,8 @@ __all__ = (  # noqa: RUF022 — by what they are for
     # Which classes the workers of Python can run.
     "declared_classes",
     # Redis, and the time.
-    "Link", "Pool", "RedisSettings", "Script", "Sentinels", "monotonic", "now_seconds", "place", "redact",
-    "sentinels_of",
+    "Link", "Pool", "RedisSettings", "Script", "Sentinels", "is_same_database", "monotonic", "now_seconds", "place",
+    "redact", "sentinels_of",
 )  # fmt: skip
 
 CONTRACT = 1

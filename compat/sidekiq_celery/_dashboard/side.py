@@ -7,11 +7,10 @@ from sidekiq_celery import _state
 from sidekiq_celery._config.broker import redis_settings
 from sidekiq_celery._dashboard.workers import WorkersSeen, worker_watch
 from sidekiq_celery.app.base import Celery
-from sidekiq_celery.backends.location import is_same_database
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_py import Client
 from sidekiq_py.errors import ConfigError
-from sidekiq_py.extension import Pool, RedisSettings
+from sidekiq_py.extension import Pool, RedisSettings, is_same_database
 from sidekiq_py.web import BackgroundValue
 
 # Settings of the program's app: where it keeps results, and how to reach its workers.

@@ -1,8 +1,7 @@
-"""Translates `result_backend` and its options into Redis settings, and tells if results and jobs share a database."""
+"""Translates `result_backend` and its options into Redis settings."""
 
-from functools import lru_cache
 from typing import Any
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import quote
 
 from sidekiq_celery._config.broker import own_url, timeouts
 from sidekiq_celery.contract import App
@@ -47,32 +46,8 @@ def result_settings(app: App, url: str | None) -> RedisSettings:
     )
 
 
-def is_same_database(one: RedisSettings, other: RedisSettings) -> bool:
-    """True if both URLs lead to the same database of the same server, as far as the URLs show."""
-    return _database(one.url) == _database(other.url)
-
-
 def _url_of_settings(conf: Any) -> str:
     user, password = (quote(conf.get(f"redis_{name}") or "", safe="") for name in ("username", "password"))
     credentials = f"{user}:{password}@" if user or password else ""
     host, port, db = conf.get("redis_host"), conf.get("redis_port"), conf.get("redis_db")
     return f"redis://{credentials}{host or 'localhost'}:{port or 6379}/{db or 0}"
-
-
-@lru_cache(maxsize=64)
-def _database(url: str) -> tuple[Any, ...]:
-    parts = urlsplit(url)
-    query = {name: values[0] for name, values in parse_qs(parts.query).items()}
-    path = parts.path.strip("/")
-    if parts.scheme == "unix":
-        return "unix", parts.path, int(query.get("db", 0))
-    if parts.scheme.endswith("+sentinel"):
-        service, _, db = path.partition("/")
-        return "sentinel", frozenset(parts.netloc.rpartition("@")[2].split(",")), service, int(db or 0)
-    host = (parts.hostname or "localhost").lower()
-    return (
-        "tcp",
-        "localhost" if host in ("127.0.0.1", "::1") else host,
-        parts.port or 6379,
-        int(query.get("db", path) or 0),
-    )

@@ -21,11 +21,11 @@ from sidekiq_celery._send.retries import with_retries
 from sidekiq_celery.backends.awaiting import Awaiting
 from sidekiq_celery.backends.interface import masked, unwritten
 from sidekiq_celery.backends.key_value import BaseKeyValueStoreBackend
-from sidekiq_celery.backends.location import is_same_database, result_settings
+from sidekiq_celery.backends.location import result_settings
 from sidekiq_celery.exceptions import BackendStoreError
 from sidekiq_celery.utils.functional import chunks
 from sidekiq_py.errors import RedisConnectionError, RedisError, ReplyLostError
-from sidekiq_py.extension import Command, Effect, Link, Pool, RedisSettings, Unless, write
+from sidekiq_py.extension import Command, Effect, Link, Pool, RedisSettings, Unless, is_same_database, write
 
 __all__ = ("RedisBackend", "SentinelBackend")
 

@@ -30,6 +30,7 @@ from sidekiq_py.logs import log
 from sidekiq_py.middleware.running import running_here
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import name_in
+from sidekiq_py.redis_access.connection.settings import is_same_database
 from sidekiq_py.redis_access.job_path.settle_script import Held, Join, Once, Unless
 from sidekiq_py.registry import Payload
 from sidekiq_py.wire.dialect import FloatText
@@ -383,7 +384,7 @@ def _watched(adds: adding.Adding, place: adding.Place, count: int, queue: str, i
 
 def _is_same_redis(one: Pool, other: Pool) -> bool:
     """True if both pools use the same server and prefix, as those of clients with different settings may."""
-    return one is other or (one.settings.url, one.key_prefix) == (other.settings.url, other.key_prefix)
+    return one is other or (one.key_prefix == other.key_prefix and is_same_database(one.settings, other.settings))
 
 
 class _RowsAudience:

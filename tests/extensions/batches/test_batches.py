@@ -425,6 +425,17 @@ def test_a_push_to_another_redis_in_the_block_raises(app: Program, new_redis_ser
     other.close()
 
 
+def test_another_spelling_of_the_url_is_the_same_redis(app: Program, redis_url: str) -> None:
+    """A Celery app writes `redis://host/0` where `REDIS_URL` has `redis://host`, and its socket gets a `?db=0`."""
+    same = sidekiq.Client(f"{redis_url}?db=0")
+    batch = sidekiq.Batch()
+    with batch.jobs():
+        same.push({"class": "Deed", "args": []})
+    same.close()
+
+    assert batch.status().total == 1
+
+
 def test_children_hold_back_their_parent(app: Program, worker: Any) -> None:
     """With the jobs that their callbacks are."""
     parent, child = watched(app), watched(app)

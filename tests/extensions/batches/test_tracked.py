@@ -10,6 +10,7 @@ import redis
 import sidekiq_py as sidekiq
 from sidekiq_py import program
 from sidekiq_py.active_job import active_job, forget_active_jobs, perform_later
+from sidekiq_py.api import Queue
 from sidekiq_py.client import sync_client
 from sidekiq_py.extensions.batches import steps
 from sidekiq_py.extensions.batches.batch import Batch
@@ -221,6 +222,24 @@ def test_a_dead_job_that_is_retried_is_working_again(app: Program) -> None:
     steps.call(pool, "working", batch.bid, 0, "1")
 
     assert counted(batch) == {"working": 1}
+
+
+def test_a_dead_job_that_is_deleted_after_its_retry_is_dead_again(app: Program) -> None:
+    """It still counts as dead, and its row must not say for ever that it waits."""
+    app.deeds["bad"] = bad_input
+    batch = sidekiq.Batch(track=True)
+    with batch.jobs():
+        app.deed.perform_async("bad")
+    with sidekiq.embed(concurrency=1):
+        eventually(lambda: counted(batch) == {"failed": 1}, 10)
+    batch.retry_failed()
+    assert counted(batch) == {"enqueued": 1}
+
+    [job] = Queue("default")
+    job.delete()
+
+    assert counted(batch) == {"dead": 1}
+    assert batch.status().dead == 1
 
 
 def test_jobs_of_an_invalid_batch_leave_as_invalidated(app: Program) -> None:

@@ -356,7 +356,12 @@ local function fall_short(batch, number, state, jid, about, row)
   if has_succeeded(batch, number) then return end
   -- Deleted from `dead`, or not found by the audit after its death: it still counts as dead.
   local is_gone = state == 'deleted' or state == 'lost'
-  if is_gone and state_of(batch, number) == 'dead' then return end
+  if is_gone and state_of(batch, number) == 'dead' then
+    -- If it was returned to its queue after its death, its row says that it waits or runs.
+    local shown = row_state(batch, number)
+    if shown == 'enqueued' or shown == 'working' then move_and_tell(batch, number, 'dead') end
+    return
+  end
   if redis.call('SETBIT', batch.tried, number, 1) == 0 then count_up(batch, 'untried', -1) end
   set_state(batch, number, state, jid)
   move_and_tell(batch, number, row or (state == 'failed' and 'error') or state)

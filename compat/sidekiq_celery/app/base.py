@@ -361,7 +361,7 @@ class Celery(_state.AppType):
     @cached_property
     def annotations(self) -> Any:
         """`task_annotations`, expanded."""
-        from sidekiq_celery._config.annotations import prepare
+        from sidekiq_celery.app.annotations import prepare
 
         return prepare(self.conf.task_annotations)
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from sidekiq_celery._config.annotations import resolve_all
 from sidekiq_celery._state import get_current_app
 from sidekiq_celery._wire.context import Context
+from sidekiq_celery.app.annotations import resolve_all
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import MaxRetriesExceededError
 from sidekiq_celery.local import class_property

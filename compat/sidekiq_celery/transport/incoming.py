@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sidekiq_celery._send.flow_store import flow_key
+from sidekiq_celery._send.header_checks import sorted_out
+from sidekiq_celery._wire.chord_part import is_part
 from sidekiq_celery._wire.json_values import from_plain, with_bare_floats
 from sidekiq_celery._wire.message import shown
 from sidekiq_celery._wire.payload import EMBEDDED, task_headers_of
@@ -25,13 +27,6 @@ ReadField = Callable[[str, str], bytes | None]
 _HEADERS = (
     "shadow", "eta", "expires", "group", "group_index", "parent_id", "argsrepr", "kwargsrepr", "stamped_headers",
 )  # fmt: skip
-_KINDS: dict[str, type] = {
-    **dict.fromkeys(("retries", "priority", "group_index", "replaced_task_nesting"), int),
-    **dict.fromkeys(("eta", "expires", "root_id", "parent_id", "group", "reply_to", "correlation_id", "shadow"), str),
-    **dict.fromkeys(("argsrepr", "kwargsrepr", "origin", "content_type", "content_encoding", "compression"), str),
-    **dict.fromkeys(("headers", "properties", "stamps"), dict),
-    **dict.fromkeys(("timelimit", "stamped_headers", "callbacks", "errbacks", "chain"), list),
-}
 # Content types that are harmless to decode, because they produce nothing but data.
 _HARMLESS = frozenset({"application/json", "application/x-yaml", "application/x-msgpack"})
 
@@ -44,6 +39,7 @@ def message_of(payload: Mapping[str, Any], queue: str, read_field: ReadField) ->
         queue: The name that kombu uses, without a priority step.
 
     Raises:
+        InvalidTaskError: Its `celery` object is malformed.
         PayloadError: The payload cannot be converted.
     """
     foreign = payload.get(FOREIGN_KEY)
@@ -54,8 +50,10 @@ def message_of(payload: Mapping[str, Any], queue: str, read_field: ReadField) ->
         place = message["properties"].setdefault("delivery_info", {"exchange": "", "routing_key": queue})
         place[REDELIVERED] = bool(message.pop(REDELIVERED, False))
         return message
-    task_headers = task_headers_of(payload)
-    _check(task_headers)
+    # Celery's workers trust their clients, so a value of a wrong type would end one each time.
+    task_headers, refusal = sorted_out(task_headers_of(payload))
+    if refusal is not None:
+        raise refusal
     task_id = payload.get("jid")
     if type(task_id) is not str or not task_id:
         raise PayloadError(f"the job's jid is {task_id!r}, where a task's id should stand")
@@ -71,22 +69,6 @@ def message_of(payload: Mapping[str, Any], queue: str, read_field: ReadField) ->
     return message
 
 
-def _check(task_headers: Mapping[str, Any]) -> None:
-    """
-    Check the types of the task headers. Celery's workers trust their clients, so a wrong type would end one each time.
-
-    Raises:
-        PayloadError: A value has the wrong type.
-    """
-    for name, kind in _KINDS.items():
-        value = task_headers.get(name)
-        if value is not None and type(value) is not kind:
-            raise PayloadError(f"celery.{name} is {value!r}, which is not of type {kind.__name__}")
-    limits = task_headers.get("timelimit")
-    if limits is not None and not (len(limits) == 2 and all(isinstance(each, int | float | None) for each in limits)):
-        raise PayloadError(f"celery.timelimit is {limits!r}, where two numbers should stand")
-
-
 def _headers(payload: Mapping[str, Any], task_headers: Mapping[str, Any], task_id: str) -> dict[str, Any]:
     own = from_plain(task_headers.get("headers") or {})
     return {
@@ -97,7 +79,7 @@ def _headers(payload: Mapping[str, Any], task_headers: Mapping[str, Any], task_i
         **{name: from_plain(task_headers.get(name)) for name in _HEADERS},
         "retries": task_headers.get("retries") or 0,
         "timelimit": task_headers.get("timelimit") or [None, None],
-        "root_id": task_headers.get("root_id") or task_id,
+        "root_id": from_plain(task_headers.get("root_id")) or task_id,
         "origin": task_headers.get("origin") or "sidekiq",
         "ignore_result": task_headers.get("ignore_result"),
         "replaced_task_nesting": task_headers.get("replaced_task_nesting") or 0,
@@ -110,7 +92,7 @@ def _properties(task_headers: Mapping[str, Any], task_id: str, queue: str) -> di
     place = properties.get("delivery_info") or {"exchange": "", "routing_key": queue}
     priority = task_headers.get("priority") or 0
     return {
-        "correlation_id": task_headers.get("correlation_id") or task_id,
+        "correlation_id": from_plain(task_headers.get("correlation_id")) or task_id,
         "reply_to": task_headers.get("reply_to") or "",
         "delivery_mode": 2,
         "priority": priority,
@@ -146,8 +128,7 @@ def _arguments(payload: Mapping[str, Any], task_headers: Mapping[str, Any]) -> t
 
 def _embedded(task_headers: Mapping[str, Any], read_field: ReadField) -> dict[str, Any]:
     embedded = {name: task_headers.get(name) for name in EMBEDDED}
-    chord = embedded["chord"]
-    if chord and not (type(chord) is dict and "task" in chord):
+    if is_part(embedded["chord"]):
         raise PayloadError(
             "it is a part of a chord that sidekiq_celery has sent, and only its workers can finish it: run it with "
             "`sidekiq-celery worker`"

@@ -4,6 +4,7 @@ import datetime
 import json
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import pytest
 import redis
@@ -12,6 +13,7 @@ from kombu.message import Message
 from kombu.simple import SimpleQueue
 from sidekiq_celery import Celery
 from sidekiq_celery._send.clients import client_of
+from sidekiq_celery._wire.chord_part import part
 from sidekiq_celery._wire.payload import arguments_of, with_embedded
 
 from sidekiq_py.client.sync_client import Client
@@ -182,6 +184,16 @@ def test_numbers_that_json_lacks_come_back(connection: Connection) -> None:
     assert received(connection).payload[0] == [float("inf"), 2**70]
 
 
+def test_ids_that_are_uuids_come_back(connection: Connection) -> None:
+    """As over kombu's own transports."""
+    root = UUID(int=7)
+    publish(connection, "proj.add", root_id=root, parent_id=root)
+
+    headers = received(connection).headers
+
+    assert (headers["root_id"], headers["parent_id"]) == (root, root)
+
+
 def test_numbers_that_a_workflow_of_ours_hands_on_come_bare(connection: Connection, redis_client: redis.Redis) -> None:
     """Our mark is no type of kombu's."""
     marked = {"__type__": "float", "__value__": "-inf"}
@@ -271,6 +283,8 @@ def test_an_exchange_leads_to_its_queues(connection: Connection, jobs: Jobs) -> 
         b'{"class":"A","jid":"x","args":[],"celery":{"timelimit":"x"}}',
         b'{"class":"A","jid":"x","args":[],"celery":{"timelimit":["x",1]}}',
         b'{"class":"A","jid":"x","args":[],"celery":{"expires":[1]}}',
+        b'{"class":"A","jid":"x","args":[],"celery":{"eta":"tomorrow"}}',
+        b'{"class":"A","jid":"x","args":[],"celery":{"chord":{"id":"g"}}}',
         b'{"class":"A","jid":"x","args":[],"celery":{"body":"!","content_type":"application/json"}}',
         b'{"class":"A","jid":"x","args":[],"celery":{"flow":3}}',
         b'{"class":"kombu.Message","jid":"x","kombu":{"body":"x","properties":{"body_encoding":"no"}}}',
@@ -289,7 +303,7 @@ def test_what_is_no_job_is_kept_in_dead(connection: Connection, redis_client: re
 
 def test_a_part_of_a_chord_of_ours_is_left_to_our_workers(connection: Connection, redis_client: redis.Redis) -> None:
     """Celery's worker could not end it, and its body would wait for ever: it is kept, with a word on what to do."""
-    payload = {"class": "A", "args": [], "jid": "x", "celery": {"chord": {"id": "g", "n": 0}}}
+    payload = {"class": "A", "args": [], "jid": "x", "celery": {"chord": part("g", 0)}}
     redis_client.lpush("queue:celery", json.dumps(payload))
 
     assert Queue("celery").bind(connection.default_channel).get() is None

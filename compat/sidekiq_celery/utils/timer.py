@@ -3,13 +3,12 @@ A thread that calls functions at set times: for bootsteps, `worker.timer.call_re
 monitors.
 """
 
-import heapq
 import logging
+import sched
 import threading
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from itertools import count
 from typing import Any
 
 logger = logging.getLogger("celery.timer")
@@ -36,9 +35,9 @@ class Timer:
     """Starts its thread with the first call that is scheduled. An error in a call is logged."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._due: list[tuple[float, int, Entry]] = []
-        self._numbers = count()
+        self._calls = sched.scheduler(time.monotonic)
+        self._changed = threading.Event()
+        self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._is_stopped = False
 
@@ -82,47 +81,42 @@ class Timer:
 
     def clear(self) -> None:
         """Cancel all calls."""
-        with self._changed:
-            self._due.clear()
+        for call in self._calls.queue:
+            call.argument[0].cancel()
 
     def stop(self) -> None:
         """Make no more calls, and wait for one that is running."""
-        with self._changed:
-            self._is_stopped = True
-            self._changed.notify()
+        self._is_stopped = True
+        self._changed.set()
+        with self._starting:
             thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
     def _enter(self, seconds: float, entry: Entry) -> Entry:
-        with self._changed:
+        with self._starting:
             if self._thread is None:
                 thread = threading.Thread(target=self._run, name="celery.timer", daemon=True)
                 thread.start()
                 self._thread = thread
-            heapq.heappush(self._due, (time.monotonic() + seconds, next(self._numbers), entry))
-            self._changed.notify()
+        self._calls.enter(seconds, 0, self._call, (entry,))
+        self._changed.set()
         return entry
 
     def _run(self) -> None:
-        while (entry := self._next()) is not None:
-            if entry.canceled:
-                continue
-            try:
-                entry.call()
-            except Exception as error:
-                logger.error("Timer error: %r", error, exc_info=error)
-            if entry.repeats_after is not None and not self._is_stopped:
-                self._enter(entry.repeats_after, entry)
+        while not self._is_stopped:
+            self._changed.wait(self._calls.run(blocking=False))
+            self._changed.clear()
 
-    def _next(self) -> Entry | None:
-        with self._changed:
-            while not self._is_stopped:
-                left = self._due[0][0] - time.monotonic() if self._due else None
-                if left is not None and left <= 0:
-                    return heapq.heappop(self._due)[2]
-                self._changed.wait(left)
-        return None
+    def _call(self, entry: Entry) -> None:
+        if entry.canceled or self._is_stopped:
+            return
+        try:
+            entry.call()
+        except Exception as error:
+            logger.error("Timer error: %r", error, exc_info=error)
+        if entry.repeats_after is not None:
+            self._enter(entry.repeats_after, entry)
 
 
 class Hub:

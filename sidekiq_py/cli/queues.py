@@ -33,9 +33,9 @@ from sidekiq_py.cli.output import (
     echo_rest,
     echo_table,
     job_cells,
+    job_facts,
     progress,
     relative,
-    shown,
     span,
 )
 from sidekiq_py.clock import now_seconds
@@ -337,16 +337,10 @@ def _known(name: str, *, create: bool = False, advice: str = "sidekiq-py queues 
 
 
 def _job_as_json(job: QueuedJob) -> dict[str, Any]:
-    hidden = shown(job)
     return {
         "jid": job.jid,
         "queue": job.queue,
-        "class": hidden.display_class,
-        "args": hidden.display_args,
         "enqueued_at": None if job.enqueued_at is None else job.enqueued_at.isoformat(),
         "latency": round(job.latency, 3),
-        "retry_count": job.retry_count,
-        "error_class": hidden.error_class,
-        "error_message": hidden.error_message,
-        "payload": hidden.item or None,
+        **job_facts(job),
     }

@@ -98,8 +98,8 @@ def timeouts(reply: Any, connect: Any) -> dict[str, Any]:
 
 
 def is_redis(url: Any) -> bool:
-    """True if *url*, or the first of several, leads kombu to Redis."""
-    return str(next(iter(maybe_list(url)), "")).partition("://")[0].lower() in REDIS_SCHEMES
+    """Whether a broker's URL, or the first of several, is that of a Redis."""
+    return of_redis(str(next(iter(maybe_list(url)), ""))).partition("://")[0].lower() in REDIS_SCHEMES
 
 
 def kombu_url(url: Any) -> Any:

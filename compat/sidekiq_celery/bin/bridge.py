@@ -82,8 +82,9 @@ def bridge(
     called under Celery are left to a Celery worker. You can run any number of bridges, and kill them: no message is
     lost, and none is moved twice, except that a bridge killed on the way back to RabbitMQ may publish one again.
     """
+    from sidekiq_celery._config.broker import is_redis
     from sidekiq_celery.bridge.layout import CeleryLayout
-    from sidekiq_celery.bridge.run import MOST_BYTES, Bridge, BridgePlan, is_redis
+    from sidekiq_celery.bridge.run import MOST_BYTES, Bridge, BridgePlan
 
     app = ctx.obj.app
     try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
-from sidekiq_celery._config.broker import REDIS_SCHEMES, default_broker_url, of_redis, redis_settings
+from sidekiq_celery._config.broker import default_broker_url, is_redis, redis_settings
 from sidekiq_celery._config.censoring import sanitize_url
 from sidekiq_celery._wire.priorities import base_queue, levels, steps
 from sidekiq_celery.bridge import moves
@@ -80,11 +80,6 @@ class Route(Protocol):
 
     def close(self) -> None:
         """Release the connections."""
-
-
-def is_redis(url: str) -> bool:
-    """Whether a broker's URL is that of a Redis."""
-    return of_redis(url).partition("://")[0].lower() in REDIS_SCHEMES
 
 
 class Bridge:

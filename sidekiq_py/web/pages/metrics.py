@@ -17,13 +17,6 @@ from sidekiq_py.web.visit import Visit
 from sidekiq_py.wire.metrics_keys import BUCKET_BOUNDS_MS
 
 _PERIODS = {"1h": "1 hour", "4h": "4 hours", "8h": "8 hours", "24h": "24 hours", "72h": "3 days"}
-_SPANS: dict[str, dict[str, int]] = {
-    "1h": {"minutes": 60},
-    "4h": {"minutes": 240},
-    "8h": {"minutes": 480},
-    "24h": {"hours": 24},
-    "72h": {"hours": 72},
-}
 _ORDERS: dict[str, tuple[str, Callable[[MetricsPoint], float]]] = {
     "": ("total run time", lambda total: total.ms),
     "failed": ("failures", lambda total: total.failed),
@@ -42,7 +35,7 @@ def metrics(visit: Visit) -> Response:
     period = _period(visit)
     wanted = visit.query("class").strip()[:LONGEST_NAME]
     pattern = f"(?i){re.escape(wanted)}" if wanted else None
-    result = Metrics(pool=visit.pool).top_jobs(**_SPANS[period], class_filter=pattern)
+    result = Metrics(pool=visit.pool).top_jobs(**_span(period), class_filter=pattern)
     order = visit.query("order") if visit.query("order") in _ORDERS else ""
     order_text, value = _ORDERS[order]
     totals = sorted(((name, job.total) for name, job in result.jobs.items()), key=lambda row: (-value(row[1]), row[0]))
@@ -65,7 +58,7 @@ def metrics(visit: Visit) -> Response:
 def metrics_of_job(visit: Visit) -> Response:
     """Show one class."""
     period, name = _period(visit), visit.query("class")[:LONGEST_NAME]
-    result = Metrics(pool=visit.pool).for_job(name, **_SPANS[period])
+    result = Metrics(pool=visit.pool).for_job(name, **_span(period))
     job, marks = result.jobs[name], result.marks[-_SHOWN:]
     width = timedelta(seconds=result.bucket_seconds)
     values, at = [], result.starts_at
@@ -95,6 +88,12 @@ def metrics_of_job(visit: Visit) -> Response:
 def _period(visit: Visit) -> str:
     period = visit.query("period", "1h")
     return period if period in _PERIODS else "1h"
+
+
+def _span(period: str) -> dict[str, int]:
+    """What to ask `Metrics` for: a day or more by ten minutes, less by minute."""
+    hours = int(period.removesuffix("h"))
+    return {"hours": hours} if hours >= 24 else {"minutes": hours * 60}
 
 
 def _buckets(histograms: list[list[int]]) -> list[tuple[str, int]]:

@@ -13,17 +13,13 @@ from typing import Any
 from sidekiq_celery._send.running_task import RunDetails
 from sidekiq_celery._wire.context import Context
 from sidekiq_celery._wire.message import aware
-from sidekiq_celery._wire.payload import EMBEDDED
+from sidekiq_celery._wire.payload import EMBEDDED, SAME_NAME
 from sidekiq_celery.exceptions import InvalidTaskError
 from sidekiq_celery.utils.nodenames import gethostname
 
 # Fields of a run that are not message headers.
 _OF_THE_RUN = frozenset(
     {"args", "called_directly", "chain", "correlation_id", "delivery_info", "headers", "hostname", "kwargs"}
-)
-_REQUEST_HEADERS = (
-    *("eta", "expires", "group", "group_index", "retries", "parent_id", "argsrepr", "kwargsrepr", "origin"),
-    *("ignore_result", "replaced_task_nesting", "stamped_headers"),
 )
 _NOT_HERE = (
     "the engine fetches and acknowledges jobs here; use the task's own `request`, its hooks, such as on_failure, or "
@@ -47,8 +43,7 @@ class Message:
         fields = vars(request)
         self.headers: dict[str, Any] = {
             "lang": "py",
-            "shadow": None,
-            **{name: getattr(request, name) for name in _REQUEST_HEADERS},
+            **{name: getattr(request, name) for name in (*SAME_NAME, "ignore_result")},
             "timelimit": list(request.timelimit or (None, None)),
             **{name: value for name, value in fields.items() if name[0] != "_" and name not in _OF_THE_RUN},
         }

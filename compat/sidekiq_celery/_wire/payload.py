@@ -37,11 +37,13 @@ _NOTHING: Mapping[str, Any] = {}
 
 # Headers that are stored elsewhere, or are implied by their absence.
 _ELSEWHERE = frozenset({"lang", "task", "id", "root_id", "timelimit", "ignore_result", "stamps"})
-_SAME_NAME = (
+SAME_NAME = (
     "shadow", "eta", "expires", "group", "group_index", "retries", "parent_id", "argsrepr", "kwargsrepr", "origin",
     "replaced_task_nesting", "stamped_headers",
 )  # fmt: skip
-_OWN_HEADERS = _ELSEWHERE | set(_SAME_NAME)
+"""A message's headers that a payload's `celery` object has under the same names."""
+
+_OWN_HEADERS = _ELSEWHERE | set(SAME_NAME)
 # Keys of the body or the job, not of the request.
 _OF_THE_BODY = frozenset({"kw", "body", "content_type", "content_encoding", EMBEDS, SLOT, UNIQUE})
 # Fields of the request that a caller cannot set.
@@ -76,7 +78,7 @@ def task_headers_of_message(message: TaskMessage, ignores_results: Any) -> TaskH
         TypeError: A header cannot be written as JSON.
     """
     headers, properties, (_, _, embedded), _ = message
-    task_headers: TaskHeaders = {name: headers[name] for name in _SAME_NAME if headers.get(name)}
+    task_headers: TaskHeaders = {name: headers[name] for name in SAME_NAME if headers.get(name)}
     if headers.get("group_index") == 0:
         task_headers["group_index"] = 0
     task_id = headers["id"]

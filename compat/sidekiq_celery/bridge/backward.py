@@ -15,7 +15,7 @@ from sidekiq_celery._send import flow_store
 from sidekiq_celery._wire.chord_part import is_part
 from sidekiq_celery._wire.json_values import to_plain, with_bare_floats
 from sidekiq_celery._wire.message import shown
-from sidekiq_celery._wire.payload import EMBEDS, task_headers_of
+from sidekiq_celery._wire.payload import EMBEDS, SAME_NAME, task_headers_of
 from sidekiq_celery.bridge.envelope import Envelope
 from sidekiq_celery.bridge.fates import Fate, Found, Kind, Left, Moved
 from sidekiq_celery.bridge.layout import CeleryLayout
@@ -29,7 +29,6 @@ OURS = "part of a workflow of sidekiq_celery; a worker here has to run it"
 SEALED = "its arguments are in a serializer other than JSON; a worker here has to run it"
 
 _OURS = frozenset({"celery.chord_start", "celery.chord_fail", "celery.step_ended"})
-_SAME_NAME = ("shadow", "expires", "group", "group_index", "parent_id", "origin", "stamped_headers", "stamps")
 _EMBEDDED = ("callbacks", "errbacks")
 
 
@@ -123,7 +122,7 @@ class Backward:
             "lang": "py",
             "task": payload["class"],
             "id": task_id,
-            **{key: task_headers.get(key) for key in _SAME_NAME},
+            **{key: task_headers.get(key) for key in (*SAME_NAME, "stamps")},
             "eta": task_headers.get("eta") if found.due is None else datetime.fromtimestamp(found.due, UTC).isoformat(),
             "retries": task_headers.get("retries", 0),
             "timelimit": task_headers.get("timelimit", [None, None]),

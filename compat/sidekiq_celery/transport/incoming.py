@@ -15,7 +15,7 @@ from sidekiq_celery._send.header_checks import sorted_out
 from sidekiq_celery._wire.chord_part import is_part
 from sidekiq_celery._wire.json_values import from_plain, with_bare_floats
 from sidekiq_celery._wire.message import shown
-from sidekiq_celery._wire.payload import EMBEDDED, task_headers_of
+from sidekiq_celery._wire.payload import EMBEDDED, SAME_NAME, task_headers_of
 from sidekiq_celery.transport.outgoing import FOREIGN_KEY, REDELIVERED
 from sidekiq_py.errors import PayloadError
 from sidekiq_py.payloads import args_of
@@ -24,9 +24,6 @@ Message = dict[str, Any]
 ReadField = Callable[[str, str], bytes | None]
 """Reads a field of a hash in Redis."""
 
-_HEADERS = (
-    "shadow", "eta", "expires", "group", "group_index", "parent_id", "argsrepr", "kwargsrepr", "stamped_headers",
-)  # fmt: skip
 # Content types that are harmless to decode, because they produce nothing but data.
 _HARMLESS = frozenset({"application/json", "application/x-yaml", "application/x-msgpack"})
 
@@ -76,7 +73,7 @@ def _headers(payload: Mapping[str, Any], task_headers: Mapping[str, Any], task_i
         "lang": "py",
         "task": payload["class"],
         "id": task_id,
-        **{name: from_plain(task_headers.get(name)) for name in _HEADERS},
+        **{name: from_plain(task_headers.get(name)) for name in SAME_NAME},
         "retries": task_headers.get("retries") or 0,
         "timelimit": task_headers.get("timelimit") or [None, None],
         "root_id": from_plain(task_headers.get("root_id")) or task_id,

@@ -39,3 +39,26 @@ def test_the_hub_takes_arguments_one_by_one() -> None:
     eventually(lambda: {(1, 2), (3, 4), (5, 6), (7, 8)} < set(called) and called.count((9, 10)) >= 2)
     repeated.cancel()
     timer.stop()
+
+
+def test_cleared_and_cancelled_calls_are_not_made(caplog: pytest.LogCaptureFixture) -> None:
+    """Nor does an error in a call keep the timer from the next one, or the call itself from its repetition."""
+    timer, called = Timer(), []
+
+    def fail() -> None:
+        called.append("fails")
+        raise ValueError("oops")
+
+    timer.call_after(0.05, called.append, ("cleared",))
+    timer.clear()
+    timer.cancel(timer.call_after(0.05, called.append, ("cancelled",)))
+    failing = timer.call_repeatedly(0.001, fail)
+    timer.call_after(0.1, called.append, ("last",))
+
+    eventually(lambda: "last" in called)
+    failing.cancel()
+    timer.stop()
+
+    assert set(called) == {"fails", "last"}
+    assert called.count("fails") > 1
+    assert "Timer error: ValueError('oops')" in caplog.text

@@ -102,7 +102,11 @@ class Chain(Generic[M]):
     @overload
     def insert_before(self, existing: Callable[..., Any], middleware: M, *arguments: Any, **options: Any) -> M: ...
     def insert_before(self, existing: Callable[..., Any], middleware: Any, *arguments: Any, **options: Any) -> Any:
-        """Put *middleware* right outside *existing*, or first if *existing* is not in the chain."""
+        """
+        Put *middleware* right outside *existing*, or first if *existing* is not in the chain.
+
+        If *middleware* is in the chain already, it moves, with the arguments and options that it has there.
+        """
         return self._insert(existing, 0, 0, middleware, arguments, options)
 
     @overload
@@ -112,7 +116,11 @@ class Chain(Generic[M]):
     @overload
     def insert_after(self, existing: Callable[..., Any], middleware: M, *arguments: Any, **options: Any) -> M: ...
     def insert_after(self, existing: Callable[..., Any], middleware: Any, *arguments: Any, **options: Any) -> Any:
-        """Put *middleware* right inside *existing*, or last if *existing* is not in the chain."""
+        """
+        Put *middleware* right inside *existing*, or last if *existing* is not in the chain.
+
+        If *middleware* is in the chain already, it moves, with the arguments and options that it has there.
+        """
         return self._insert(existing, 1, len(self._without(middleware)), middleware, arguments, options)
 
     def remove(self, middleware: Callable[..., Any]) -> None:
@@ -158,9 +166,10 @@ class Chain(Generic[M]):
         arguments: tuple[Any, ...],
         options: dict[str, Any],
     ) -> Any:
+        there = next((entry for entry in self._entries if entry.middleware is middleware), None)
         entries = list(self._without(middleware))
         found = [i for i, entry in enumerate(entries) if entry.middleware is existing]
-        entries.insert(found[0] + offset if found else default, self._entry(middleware, arguments, options))
+        entries.insert(found[0] + offset if found else default, there or self._entry(middleware, arguments, options))
         self._entries = tuple(entries)
         return middleware
 

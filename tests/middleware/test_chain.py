@@ -47,3 +47,36 @@ def test_the_order_of_a_chain(change: Callable[[Chain[Any]], object], order: str
     change(chain)
 
     assert [middleware.__name__ for middleware in chain] == [*order]
+
+
+class Named:
+    """A middleware that is made for each job, with the arguments of its entry."""
+
+    def __init__(self, word: str = "", *, unit: str = "") -> None:
+        self.given = (word, unit)
+
+    def __call__(self, job: Any, payload: dict[str, Any], queue: str, call_next: Callable[[], Any]) -> Any:
+        return call_next()
+
+
+@pytest.mark.parametrize(
+    ("change", "given"),
+    [
+        (lambda chain: chain.add(Named, "new"), ("new", "")),
+        (lambda chain: chain.prepend(Named, unit="ms"), ("", "ms")),
+        (lambda chain: chain.insert_before(A, Named, "new"), ("old", "s")),
+        (lambda chain: chain.insert_after(A, Named, unit="ms"), ("old", "s")),
+    ],
+)
+def test_a_middleware_that_is_inserted_where_it_is_already_keeps_its_arguments(
+    change: Callable[[Chain[Any]], object], given: tuple[str, ...]
+) -> None:
+    """As in Ruby: `add` and `prepend` replace it, `insert_before` and `insert_after` only move it."""
+    chain: Chain[Any] = Chain()
+    chain.add(A)
+    chain.add(Named, "old", unit="s")
+
+    change(chain)
+
+    [made] = [middleware for middleware in chain.make() if isinstance(middleware, Named)]
+    assert made.given == given

@@ -83,6 +83,20 @@ def test_brackets_behind_a_quote_in_a_comment_are_counted() -> None:
         loads(b'/* " */' + b"[" * 50_000 + b"]" * 50_000 + b'/* " */')
 
 
+@pytest.mark.parametrize(
+    "text",
+    [b'{"args":["' + b'{\\"a\\":1},' * 100_000, b"[1, " + b"/* " * 400_000, b"[1, " + b"//" * 600_000],
+    ids=["string", "comment", "line"],
+)
+def test_what_has_no_end_is_refused_at_once(text: bytes) -> None:
+    """
+    A payload that was cut off in an argument that is JSON itself has quotes in great numbers. Threads of Python wait
+    for whoever reads it, among them the one that renews the worker's lease.
+    """
+    with pytest.raises(JsonParseError):
+        loads(text)
+
+
 @pytest.mark.parametrize("comment", [b"", b"/* only the exact reader takes it */"])
 def test_a_hundred_levels_are_read_and_no_more(comment: bytes) -> None:
     """Brackets in strings do not count, and both readers count alike."""

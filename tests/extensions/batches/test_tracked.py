@@ -242,6 +242,22 @@ def test_a_dead_job_that_is_deleted_after_its_retry_is_dead_again(app: Program) 
     assert batch.status().dead == 1
 
 
+def test_a_dead_job_that_is_deleted_while_its_retry_is_interrupted_is_dead_again(app: Program) -> None:
+    """An interrupted job waits, too."""
+    batch = sidekiq.Batch(track=True)
+    with batch.jobs():
+        app.deed.perform_async("ok")
+    pool = sync_client.current().pool
+    steps.call(pool, "ends", batch.bid, "dead", 0, "jid", "{}")
+    steps.call(pool, "working", batch.bid, 0, "1")
+    steps.call(pool, "ends", batch.bid, "attempt", 0, "jid")
+    assert counted(batch) == {"interrupted": 1}
+
+    steps.call(pool, "ends", batch.bid, "deleted", 0, "jid")
+
+    assert counted(batch) == {"dead": 1}
+
+
 def test_jobs_of_an_invalid_batch_leave_as_invalidated(app: Program) -> None:
     """Without a run."""
     batch = sidekiq.Batch(track=True)

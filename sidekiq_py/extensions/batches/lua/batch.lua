@@ -359,7 +359,7 @@ local function fall_short(batch, number, state, jid, about, row)
   if is_gone and state_of(batch, number) == 'dead' then
     -- If it was returned to its queue after its death, its row says that it waits or runs.
     local shown = row_state(batch, number)
-    if shown == 'enqueued' or shown == 'working' then move_and_tell(batch, number, 'dead') end
+    if shown == 'enqueued' or shown == 'working' or shown == 'interrupted' then move_and_tell(batch, number, 'dead') end
     return
   end
   if redis.call('SETBIT', batch.tried, number, 1) == 0 then count_up(batch, 'untried', -1) end

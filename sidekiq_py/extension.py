@@ -31,11 +31,11 @@ from sidekiq_py.config import Config
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.middleware.chain import ServerMiddleware
 from sidekiq_py.outcome import Attempt, EndKind, Kind, Outcome, Question
-from sidekiq_py.redis_access.connection.connections import Sentinels, sentinels_of
+from sidekiq_py.redis_access.connection.connections import Sentinels, is_same_database, sentinels_of
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.scripts import Script
-from sidekiq_py.redis_access.connection.settings import RedisSettings, is_same_database, place, redact
+from sidekiq_py.redis_access.connection.settings import RedisSettings, place, redact
 from sidekiq_py.redis_access.extension import revoked
 from sidekiq_py.redis_access.job_path.failed_jobs import Command, DeadLimits, add_to_dead, add_to_retry, trim_dead
 from sidekiq_py.redis_access.job_path.promote import Move, move, move_to

@@ -13,7 +13,7 @@ from sidekiq_py.client.sync_client import Client
 from sidekiq_py.config import Config
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.redis_access.connection.adopted_pool import AdoptedPool
-from sidekiq_py.redis_access.connection.connections import sentinels_of
+from sidekiq_py.redis_access.connection.connections import is_same_database, sentinels_of
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings, place
 from tests.support.redis_server import RedisServer
@@ -165,3 +165,24 @@ def probes_of(connection: Any) -> tuple[int, int]:
     """Whether a socket is kept alive, and after how many seconds."""
     is_kept_alive = connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
     return is_kept_alive, connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_same"),
+    [
+        ("redis://", "redis://127.0.0.1:6379/0", True),
+        ("redis://user:secret@host", "rediss://HOST:6379?db=0", True),
+        ("redis://host/1", "redis://host", False),
+        ("redis://host?port=6380", "redis://host", False),
+        ("redis://?host=one", "redis://?host=two", False),
+        ("unix:///tmp/redis%20one", "unix:///tmp/redis one?db=0", True),
+        ("unix:///tmp/redis?db=1", "unix:///tmp/redis", False),
+        ("redis+sentinel://a:1,b:2/main", "redis+sentinel://b:2,a:1/main/0", True),
+        ("redis+sentinel://a:1/main?db=1", "redis+sentinel://a:1/main/1", True),
+        ("redis+sentinel://a:1/main?db=1", "redis+sentinel://a:1/main", False),
+        ("redis+sentinel://a:1/main", "redis+sentinel://a:1/other", False),
+    ],
+)
+def test_urls_are_compared_by_the_database_that_they_lead_to(one: str, other: str, is_same: bool) -> None:
+    """A connection takes host, port and database from the query, too. Whoever logs in does not matter."""
+    assert is_same_database(RedisSettings(one), RedisSettings(other)) is is_same

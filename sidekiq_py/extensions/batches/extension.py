@@ -28,9 +28,9 @@ from sidekiq_py.extensions.batches.member import KEY, TRACKED_KEY, Membership, i
 from sidekiq_py.extensions.batches.pretending import pretending
 from sidekiq_py.logs import log
 from sidekiq_py.middleware.running import running_here
+from sidekiq_py.redis_access.connection.connections import is_same_database
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import name_in
-from sidekiq_py.redis_access.connection.settings import is_same_database
 from sidekiq_py.redis_access.job_path.settle_script import Held, Join, Once, Unless
 from sidekiq_py.registry import Payload
 from sidekiq_py.wire.dialect import FloatText

@@ -8,7 +8,7 @@ reply was lost may have been executed.
 import re
 import socket
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from typing import Any, ClassVar, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -218,6 +218,27 @@ def sentinels_of(settings: RedisSettings) -> Sentinels:
         options,
         is_secure,
     )
+
+
+def is_same_database(one: RedisSettings, other: RedisSettings) -> bool:
+    """True if both URLs lead to the same database of the same server, as far as the URLs show."""
+    return _database(one.url) == _database(other.url)
+
+
+@lru_cache(maxsize=64)
+def _database(url: str) -> tuple[Any, ...]:
+    parts = urlsplit(url)
+    if parts.scheme.endswith("+sentinel"):
+        service, _, db = parts.path.strip("/").partition("/")
+        number = parse_qs(parts.query).get("db", [db])[0]
+        return "sentinel", frozenset(parts.netloc.rpartition("@")[2].split(",")), service, int(number or 0)
+    # As connections read it: host, port and database may also be in the query.
+    options: dict[str, Any] = dict(parse_url(url))
+    if parts.scheme == "unix":
+        return "unix", options.get("path"), options.get("db", 0)
+    host = options.get("host", "localhost").lower()
+    place = "localhost" if host in ("127.0.0.1", "::1") else host, int(options.get("port", 6379))
+    return "tcp", *place, options.get("db", 0)
 
 
 class PrimaryFinder:

@@ -2,9 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 from sidekiq_py.errors import ConfigError
 
@@ -115,27 +113,3 @@ def redact(url: str) -> str:
 def place(settings: RedisSettings) -> str:
     """The URL without its password, followed by `#` and the namespace, as Ruby's Web UI shows it."""
     return redact(settings.url) + (f"#{settings.namespace}" if settings.namespace else "")
-
-
-def is_same_database(one: RedisSettings, other: RedisSettings) -> bool:
-    """True if both URLs lead to the same database of the same server, as far as the URLs show."""
-    return _database(one.url) == _database(other.url)
-
-
-@lru_cache(maxsize=64)
-def _database(url: str) -> tuple[Any, ...]:
-    parts = urlsplit(url)
-    query = {name: values[0] for name, values in parse_qs(parts.query).items()}
-    path = parts.path.strip("/")
-    if parts.scheme == "unix":
-        return "unix", parts.path, int(query.get("db", 0))
-    if parts.scheme.endswith("+sentinel"):
-        service, _, db = path.partition("/")
-        return "sentinel", frozenset(parts.netloc.rpartition("@")[2].split(",")), service, int(db or 0)
-    host = (parts.hostname or "localhost").lower()
-    return (
-        "tcp",
-        "localhost" if host in ("127.0.0.1", "::1") else host,
-        parts.port or 6379,
-        int(query.get("db", path) or 0),
-    )

@@ -106,10 +106,10 @@ class Downtime:
 
     def refused(self, refusal: str) -> bool:
         """
-        Record that Redis refused to end a job.
+        Record that Redis refused to end a job, or to move one.
 
         Returns:
-            True if this is the refusal to log. Redis may accept the ends of other jobs meanwhile, so a success in
+            True if this is the refusal to log. Redis may accept the commands of other jobs meanwhile, so a success in
             between does not end the series. A minute without this *refusal* does.
         """
         with self._lock:

@@ -15,6 +15,7 @@ from sidekiq_py.hooks import Hooks
 from sidekiq_py.middleware.chain import Chain, ServerMiddleware
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.registry import FunctionDefinition, Registry
+from sidekiq_py.wire import keys
 from tests.support.in_flight import jobs_in_flight
 from tests.support.ledger import job_text
 from tests.support.waiting import eventually
@@ -153,3 +154,25 @@ def test_what_redis_refuses_all_the_time_is_told_once(
     redis_client.delete("sidekiq_py:revoked")
     with caplog.at_level(logging.INFO, "sidekiq"):
         eventually(lambda: "Redis is online" in caplog.text)
+
+
+def test_an_overwritten_inbox_is_told_once_and_keeps_no_job(
+    start: Callable[[], Worker], redis_client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Jobs that arrive from other queues do not say that Redis is back; those of its queue come by another command."""
+    with caplog.at_level(logging.INFO, "sidekiq"):
+        worker = start()
+        eventually(lambda: redis_client.hlen(keys.OWNERS) == 1)
+        [owner] = redis_client.hkeys(keys.OWNERS)
+        inbox = keys.inbox(owner.decode(), "x")
+        redis_client.set(inbox, "foreign")
+        redis_client.lpush("queue:x", job_text(9, "run"))
+        eventually(lambda: len(worker.reported) > 0)
+        for number in range(3):
+            redis_client.lpush("queue:a", job_text(number, "run"))
+            eventually(lambda number=number: number in worker.ran)
+        eventually(lambda: 9 in worker.ran)
+
+    assert [line for line in worker.reported if "Redis refuses commands" in line] == worker.reported
+    assert len(worker.reported) == 1
+    assert "online" not in caplog.text

@@ -174,6 +174,8 @@ class WorkController:
         self.setup_queues(queues, exclude_queues)
         self.setup_includes(str_to_list(include))
         self.beat = _beat_beside(self, schedule_filename, scheduler) if beat else None
+        # As in Celery, bootsteps are given all options, also those that are used here.
+        kwargs.update(beat=beat, schedule_filename=schedule_filename, scheduler=scheduler)
         self._remove_pidfile: Callable[[], None] | None = None
         self._options = kwargs
         signals.worker_init.send(sender=self)

@@ -204,6 +204,23 @@ def test_a_step_sends_an_event_of_its_own_through_the_consumer_s_dispatcher(redi
     assert not connections[0].connected
 
 
+def test_a_step_is_given_the_options_of_the_worker_s_beat(redis_url: str) -> None:
+    """By name, as all options of the command are; a step may require them, as `scheduler` here."""
+    app = Celery("proj", broker=redis_url, backend=redis_url, set_as_current=False)
+    given: list[object] = []
+
+    class Asking(bootsteps.Step):
+        def __init__(
+            self, parent: object, *, beat: bool, scheduler: str, schedule_filename: str, **options: object
+        ) -> None:
+            super().__init__(parent, **options)
+            given.extend((beat, scheduler, schedule_filename))
+
+    app.steps["worker"].add(Asking)
+    with start_worker(app, perform_ping_check=False, beat=False, scheduler="proj:Mine", schedule_filename="state"):
+        assert given == [False, "proj:Mine", "state"]
+
+
 def test_a_step_may_ask_for_parts_that_a_worker_has_only_sometimes(redis_url: str) -> None:
     """In Celery, too, `statedb` and `autoscaler` are None unless the worker was started with that option."""
     app = Celery("proj", broker=redis_url, backend=redis_url, set_as_current=False)

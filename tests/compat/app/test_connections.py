@@ -80,6 +80,21 @@ def test_a_producer_sends_kombus_messages(connected):
         message.ack()
 
 
+def test_a_channel_finds_no_tasks_in_kombus_queues(connected):
+    """Tasks wait in Sidekiq's queues, so a purge of kombu's leaves them alone; `control.purge` deletes them."""
+
+    @connected.task
+    def waits():
+        """Nothing runs it here."""
+
+    waits.delay()
+
+    with connected.connection_for_write() as connection:
+        assert connection.default_channel.queue_purge(queue="celery") == 0
+
+    assert connected.control.purge() == 1
+
+
 def test_a_connection_has_the_settings_of_the_broker(make_app):
     """Unless they are given."""
     app = make_app(broker="redis://user:pw@host:7000/3", broker_transport_options={"socket_timeout": 5})

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
-from uuid import UUID
 
 from sidekiq_celery import states
 from sidekiq_celery.backends.encoding import as_bytes
@@ -85,7 +84,8 @@ class BaseKeyValueStoreBackend(Backend):
     def _key_of(self, name: str, prefix: Any, id: Any, key: Any) -> Any:
         if not id:
             raise ValueError(f"{name} must not be empty. Got {id} instead.")
-        return prefix + self.key_t(str(id) if isinstance(id, UUID) else id) + self.key_t(key)
+        # A jid of another program may be a number, and bytes(number) is as long as the number says.
+        return prefix + self.key_t(id if isinstance(id, str | bytes) else str(id)) + self.key_t(key)
 
     def _strip_prefix(self, key: Any) -> str:
         name = self.key_t(key)

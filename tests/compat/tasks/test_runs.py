@@ -1067,6 +1067,36 @@ def test_a_task_that_nobody_has_registered_fails_at_once(
     assert json.loads(retried)["class"] == "Nowhere"
 
 
+def test_an_unregistered_task_is_told_by_its_own_name(
+    app: Celery, worker: TaskWorker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not by its shadow, which no module has; and what a payload calls a task forges no line of the log."""
+    worker.start()
+
+    app.send_task("proj.nowhere\nforged", shadow="imports", task_id="a")
+    [record] = eventually(lambda: [record for record in caplog.records if "unregistered" in record.getMessage()])
+
+    assert record.getMessage() == r"Received unregistered task of type 'proj.nowhere\nforged': task a has failed."
+    assert "\nforged" not in logging.Formatter().format(record)
+
+
+@pytest.mark.parametrize("jid", [7, 1.5, [7]])
+def test_a_result_is_stored_under_a_jid_that_is_no_text(
+    app: Celery, worker: TaskWorker, redis_client: redis.Redis, jid: Any
+) -> None:
+    """Other programs may number their jobs. Read as a count of bytes, such a number would make a key of that length."""
+
+    @app.task(name="proj.add")
+    def add(x: int, y: int) -> int:
+        return x + y
+
+    push_jobs(redis_client, [json.dumps({"class": "proj.add", "args": [2, 3], "jid": jid})], queue="celery")
+    worker.start()
+
+    eventually(lambda: processed(redis_client) == 1)
+    assert redis_client.keys("celery-task-meta-*") == [f"celery-task-meta-{jid}".encode()]
+
+
 def test_an_unregistered_task_fails_for_its_callers_although_they_ignore_results(
     app: Celery, worker: TaskWorker, redis_client: redis.Redis
 ) -> None:

@@ -135,7 +135,9 @@ def log_end(task: Any, request: Any, einfo: ExceptionInfo) -> None:
 
 def _whose(task: Any, request: Any) -> dict[str, Any]:
     # Both may come from the payload, and with a newline they would forge a line.
-    named = {"id": request.id, "name": request.shadow or task.name}
+    # A task that is not registered is looked for by its own name.
+    shadow = None if isinstance(task, UnknownTask) else request.shadow
+    named = {"id": request.id, "name": shadow or task.name}
     return {key: escaped(value) if isinstance(value, str) else value for key, value in named.items()}
 
 

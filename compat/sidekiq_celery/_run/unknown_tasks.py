@@ -13,6 +13,7 @@ from sidekiq_celery._wire.payload import KEY
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import NotRegistered
 from sidekiq_py.extension import JobDefinition
+from sidekiq_py.payloads import escaped
 
 _MOST_NAMES = 256
 
@@ -27,8 +28,8 @@ class UnknownTask:
         error = NotRegistered(self.name)
         # As in Celery, programs expect the name in the error. The log and Ruby's Web UI show the note.
         error.add_note(
-            f"this worker has no task named {self.name}: add its module to imports or include, or pass it with -I, "
-            "then retry the job from the dead set"
+            f"this worker has no task named {escaped(self.name)}: add its module to imports or include, or pass it "
+            "with -I, then retry the job from the dead set"
         )
         return error
 

@@ -8,6 +8,7 @@ from kombu.utils.functional import LRUCache
 
 from sidekiq_celery._state import app_or_default
 from sidekiq_celery.utils.time import humanize_seconds
+from sidekiq_py.payloads import escaped
 
 __all__ = ("Dumper", "evdump")
 
@@ -37,18 +38,21 @@ class Dumper:
 
     def say(self, msg: str) -> None:
         """Print a line and flush it, so that it appears at once in a pipe, too."""
-        print(msg, file=self.out, flush=True)
+        # Events come from whoever reaches the broker, and repeat what payloads say.
+        print(escaped(msg), file=self.out, flush=True)
 
     def on_event(self, ev: dict[str, Any]) -> None:
         """Print an event. This removes its fields."""
-        timestamp = datetime.fromtimestamp(ev.pop("timestamp"), UTC)
-        type, hostname = ev.pop("type").lower(), ev.pop("hostname")
+        timestamp = datetime.fromtimestamp(ev.pop("timestamp", 0), UTC)
+        type, hostname = ev.pop("type").lower(), ev.pop("hostname", "?")
         if not type.startswith("task-"):
             self._line(hostname, timestamp, type, "", ev)
             return
         uuid = ev.pop("uuid")
         if type in _WITH_NAMES:
-            TASK_NAMES[uuid] = f"{ev.pop('name')}({uuid}) args={ev.pop('args')} kwargs={ev.pop('kwargs')}"
+            TASK_NAMES[uuid] = "{}({}) args={} kwargs={}".format(
+                ev.pop("name", "?"), uuid, ev.pop("args", "?"), ev.pop("kwargs", "?")
+            )
         self.format_task_event(hostname, timestamp, type, TASK_NAMES.get(uuid, ""), ev)
 
     def format_task_event(

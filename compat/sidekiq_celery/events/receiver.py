@@ -13,7 +13,9 @@ from sidekiq_celery._state import app_or_default
 from sidekiq_celery.events.event import get_exchange
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_celery.utils.ids import uuid
+from sidekiq_celery.utils.log import get_logger
 from sidekiq_celery.utils.time import adjust_timestamp
+from sidekiq_py.payloads import escaped
 
 __all__ = ("CLIENT_CLOCK_SKEW", "EventReceiver")
 
@@ -21,6 +23,13 @@ CLIENT_CLOCK_SKEW = -1
 """A client's clock does not follow the others, so the events that it sends are put before all that are known."""
 
 _TIME_OF = itemgetter("utcoffset", "timestamp")
+# What `State` keeps of its own in the objects whose attributes the fields of an event become.
+_OF_THE_STATE = ("event", "update", "children", "heartbeats", "cluster_state")
+# Above all times and clocks: the year 5138, which a date can hold, too. NaN is not below it either.
+_MOST = 1e11
+_MOST_SHOWN = 200
+
+logger = get_logger(__name__)
 
 
 class EventReceiver(ConsumerMixin):
@@ -170,4 +179,25 @@ class EventReceiver(ConsumerMixin):
 
     def _receive(self, body: Any, message: Any) -> None:
         for event in body if isinstance(body, list) else [body]:
-            self.process(*self.event_from_message(event))
+            if _is_readable(event):
+                self.process(*self.event_from_message(event))
+            else:
+                logger.warning("An event that is not well-formed is ignored: %s", escaped(repr(event)[:_MOST_SHOWN]))
+
+
+def _is_readable(event: Any) -> bool:
+    """Whether *event* has what every reader of events relies on. Whoever reaches the broker can send others."""
+    if not isinstance(event, dict) or not isinstance(event.get("type"), str):
+        return False
+    texts, numbers = ["hostname"], ["timestamp", "utcoffset", "clock"]
+    if event["type"].startswith("task-"):
+        texts += ["uuid", "name", "parent_id", "root_id"]
+    elif event["type"].startswith("worker-"):
+        numbers += ["freq"]
+    required = {"uuid", "hostname", "timestamp"} if len(texts) > 1 else set()
+    return (
+        event.keys() >= required
+        and event.keys().isdisjoint(_OF_THE_STATE)
+        and all(isinstance(event.get(name), str | None) for name in texts)
+        and all(isinstance(n := event.get(name, 0), int | float) and abs(n) < _MOST for name in numbers)
+    )

@@ -104,8 +104,7 @@ class Worker:
 
     def update(self, f: Mapping[str, Any], **kw: Any) -> None:
         """Set attributes."""
-        for name, value in {**f, **kw}.items():
-            setattr(self, name, value)
+        self.__dict__.update(f, **kw)
 
     @property
     def status_string(self) -> str:

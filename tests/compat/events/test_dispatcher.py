@@ -1,13 +1,16 @@
 """`app.events`: sending and receiving by kombu."""
 
+import io
 import threading
 from collections.abc import Callable
+from copy import copy
 from typing import Any
 
 import pytest
 import redis
 from sidekiq_celery import Celery
 from sidekiq_celery.events import Event, EventDispatcher, EventReceiver, get_exchange, group_from
+from sidekiq_celery.events.dumper import Dumper
 from sidekiq_celery.exceptions import ImproperlyConfigured
 
 from tests.compat.events.event_monitor import LONG, EventMonitor
@@ -128,6 +131,52 @@ def test_a_receiver_hands_events_to_handlers(app: Celery, redis_client: redis.Re
     assert moods[0]["local_received"] >= moods[0]["timestamp"] - 1
     assert [worker.hostname for worker in state.alive_workers()] == ["w1@here"]
     assert state.tasks["1"].info() == {"args": "(1, 2)", "kwargs": "{}"}
+
+
+ALMOST = {"type": "task-received", "uuid": "1", "hostname": "w1@here", "timestamp": 1.0, "clock": 1, "utcoffset": 0}
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "x",
+        {},
+        {**ALMOST, "type": None},
+        {**ALMOST, "name": ["x"]},
+        {**ALMOST, "timestamp": float("nan")},
+        {**ALMOST, "timestamp": 1e300},
+        {**ALMOST, "clock": "x"},
+        {**ALMOST, "children": "x"},
+        {key: value for key, value in ALMOST.items() if key != "uuid"},
+        {**ALMOST, "type": "worker-online", "freq": "x"},
+        {**ALMOST, "type": "worker-online", "hostname": {}},
+    ],
+    ids=str,
+)
+def test_an_event_that_is_not_well_formed_ends_no_monitor(
+    app: Celery, bad: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever reaches the broker can send one. It is logged and ignored, and the next one is heard."""
+    state, out = app.events.State(), io.StringIO()
+    with app.connection_for_read() as connection:
+        for read in (state.event, Dumper(out).on_event):
+            receiver = app.events.Receiver(connection, handlers={"*": read})
+            receiver._receive([copy(bad), {**ALMOST, "name": "proj.add"}], None)
+
+    assert [task.name for _, task in state.itertasks()] == ["proj.add"]
+    assert out.getvalue().count("task received: proj.add(1)") == 1
+    assert sum("is ignored" in message for message in caplog.messages) == 2
+
+
+def test_printed_events_are_a_line_each_and_send_nothing_to_a_terminal() -> None:
+    """They repeat what payloads say."""
+    out = io.StringIO()
+
+    Dumper(out).on_event({**ALMOST, "name": "x\nforged", "exception": "\x1b]0;title\x07"})
+
+    assert r"x\nforged" in out.getvalue()
+    assert r"exception=\x1b]0;title\x07" in out.getvalue()
+    assert out.getvalue().count("\n") == 1
 
 
 def test_settings_name_the_queue_of_a_receiver(make_app: MakeApp) -> None:

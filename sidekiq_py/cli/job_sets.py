@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
+from math import isfinite
 from typing import Any, NamedTuple
 
 import click
@@ -258,7 +259,8 @@ def _as_json(entry: SortedEntry) -> dict[str, Any]:
     return {
         "jid": entry.jid,
         "at": entry.at.isoformat(),
-        "score": entry.score,
+        # JSON has no infinity, and one such member would spoil the document for most readers.
+        "score": entry.score if isfinite(entry.score) else None,
         "queue": entry.queue,
         **job_facts(entry),
     }

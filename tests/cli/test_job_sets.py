@@ -99,6 +99,17 @@ def test_json_holds_nothing_that_a_terminal_obeys(run, redis_client):
     assert "\x7f" not in printed
 
 
+@pytest.mark.parametrize("score", ["inf", "-inf"])
+def test_an_infinite_score_is_null_in_json(run, redis_client, score):
+    """Redis takes it from anyone, JSON has no number for it, and the jobs beside it are to be read."""
+    redis_client.zadd("dead", {'{"class":"Boom","jid":"a","args":[]}': score})
+
+    printed = run("dead", "list", "--json").output
+
+    [shown] = json.loads(printed, parse_constant=pytest.fail)
+    assert (shown["jid"], shown["score"]) == ("a", None)
+
+
 def test_integers_that_python_does_not_print_stop_no_list(run, put, redis_client):
     """They are shown exactly, and so are the other jobs."""
     long = "9" * 5000

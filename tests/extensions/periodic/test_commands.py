@@ -198,6 +198,16 @@ def test_ticks_to_come_are_shown(run: Callable[..., Any], start: Start) -> None:
     )
 
 
+def test_next_says_why_a_job_never_fires(run: Callable[..., Any], redis_client: redis.Redis) -> None:
+    """Ruby, or anyone, may have stored a text that cannot be read; no output would look like no answer."""
+    redis_client.sadd("cron_jobs:default", "cron_job:default:ruby")
+    redis_client.hset("cron_job:default:ruby", mapping={"name": "ruby", "klass": "R", "cron": "@every 0.0001s"})
+
+    said = run("next", "ruby", exit_code=1)
+
+    assert "Error: the periodic job ruby never fires: cron text '@every 0.0001s'" in said
+
+
 @pytest.mark.parametrize("name", ["reprot", "2nd_report"])
 def test_next_says_of_a_mistyped_name_that_there_is_no_such_job(
     name: str, run: Callable[..., Any], start: Start

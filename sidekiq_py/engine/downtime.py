@@ -25,6 +25,8 @@ _ALL_WORK = ""
 # a second. So one that follows another within this time is only reported if it lasts.
 _REPORT_SECONDS = 60.0
 _LASTING_SECONDS = 2.0
+# Refusals that are about one kind of work: what has been reported of another says nothing about it.
+_ABOUT_ONE_WORK = frozenset({"NOPERM", "WRONGTYPE"})
 
 
 class Outage:
@@ -76,6 +78,7 @@ class Downtime:
         self._is_reported = False
         self._reported_at = -math.inf
         self._refused_at: dict[str, float] = {}
+        self._work_reported_at: dict[str, float] = {}
         self._lock = threading.Lock()
 
     def is_failing(self, work: str) -> bool:
@@ -93,8 +96,13 @@ class Downtime:
             now = self._monotonic()
             if not self._failing:
                 self._began = now
+            is_first = work not in self._failing
             self._failing.add(work if isinstance(error, RedisReplyError) else _ALL_WORK)
             self.is_on = True
+            if self._is_reported and is_first and isinstance(error, RedisReplyError) and error.code in _ABOUT_ONE_WORK:
+                is_news = now - self._work_reported_at.get(work, -math.inf) >= _REPORT_SECONDS
+                self._work_reported_at[work] = now
+                return is_news
             if self._is_reported or (
                 now - self._reported_at < _REPORT_SECONDS and now - self._began < _LASTING_SECONDS
             ):

@@ -98,6 +98,23 @@ def test_a_worker_tells_once_that_ends_of_jobs_are_refused(
     assert caplog.text.count("finished jobs stay in flight") == 1
 
 
+def test_a_right_that_another_part_lacks_is_told_although_one_is_missing_already() -> None:
+    """A worker that may not send heartbeats says so, and that is no word about queues that it may not read, either."""
+    time = [0.0]
+    downtime = Downtime(monotonic=lambda: time[0])
+    refusal = RedisReplyError("NOPERM this user has no permissions")
+
+    assert downtime.failed(refusal, "heartbeat")
+    assert downtime.failed(refusal, "default: fetching")
+    assert not downtime.failed(refusal, "default: fetching"), "it is the same one"
+    downtime.works("default: fetching")
+    assert not downtime.failed(refusal, "default: fetching"), "it comes and goes"
+    assert not downtime.failed(RedisConnectionError("gone"), "default: fetching"), "that concerns all parts alike"
+    downtime.works("default: fetching")
+    time[0] = 100.0
+    assert downtime.failed(refusal, "default: fetching")
+
+
 def test_a_series_of_refusals_lasts_while_an_end_is_refused(
     redis_url: str, redis_client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:

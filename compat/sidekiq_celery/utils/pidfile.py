@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import io
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -77,11 +78,19 @@ def _refuse_living(path: str, text: str) -> None:
 def _locked(file: Path, flags: int = 0) -> Iterator[TextIO]:
     """Open the file while no other process checks whose it is."""
     while True:
-        with open(os.open(file, os.O_RDWR | flags, 0o644), "r+", encoding="ascii", errors="replace") as opened:
+        with _opened(os.open(file, os.O_RDWR | flags, 0o644), file) as opened:
             _lock(opened)
             if _is_still(file, opened.fileno()):
                 yield opened
                 return
+
+
+def _opened(fd: int, file: Path) -> TextIO:
+    try:
+        return open(fd, "r+", encoding="ascii", errors="replace")
+    except io.UnsupportedOperation as error:
+        # A pipe or a terminal; the error does not say which file it is about.
+        raise OSError(errno.ESPIPE, "it is no plain file", str(file)) from error
 
 
 def _lock(opened: TextIO) -> None:

@@ -109,6 +109,16 @@ def test_a_folder_in_place_of_a_pidfile_takes_no_traceback(
     assert "Error: run cannot be written: Is a directory" in done.output
 
 
+def test_a_pipe_in_place_of_a_pidfile_takes_no_traceback(call: Call, tmp_path: Path) -> None:
+    """What is written there cannot be read back, so nobody would find the process by it."""
+    os.mkfifo(tmp_path / "pid")
+
+    done = call("worker", "--pidfile", str(tmp_path / "pid"))
+
+    assert done.exit_code == 1
+    assert f"Error: {tmp_path}/pid cannot be written: it is no plain file; name another file" in done.output
+
+
 def test_the_name_of_such_a_log_file_may_be_made_of_the_workers(call: Call) -> None:
     """As in Celery's files for systemd."""
     done = call("worker", "-n", "w1@host", "--logfile", "/proc/none/%n%I.log")

@@ -48,7 +48,7 @@ class Dumper:
         if not type.startswith("task-"):
             self._line(hostname, timestamp, type, "", ev)
             return
-        uuid = ev.pop("uuid")
+        uuid = ev.pop("uuid", "?")
         if type in _WITH_NAMES:
             TASK_NAMES[uuid] = "{}({}) args={} kwargs={}".format(
                 ev.pop("name", "?"), uuid, ev.pop("args", "?"), ev.pop("kwargs", "?")

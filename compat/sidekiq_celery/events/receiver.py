@@ -194,10 +194,8 @@ def _is_readable(event: Any) -> bool:
         texts += ["uuid", "name", "parent_id", "root_id"]
     elif event["type"].startswith("worker-"):
         numbers += ["freq"]
-    required = {"uuid", "hostname", "timestamp"} if len(texts) > 1 else set()
     return (
-        event.keys() >= required
-        and event.keys().isdisjoint(_OF_THE_STATE)
+        event.keys().isdisjoint(_OF_THE_STATE)
         and all(isinstance(event.get(name), str | None) for name in texts)
         and all(isinstance(n := event.get(name, 0), int | float) and abs(n) < _MOST for name in numbers)
     )

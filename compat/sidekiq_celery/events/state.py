@@ -206,7 +206,7 @@ class State:
 
         Returns:
             `((worker or task, is new), what)`, where *what* is the type without its group. None if the event is about
-            neither a worker nor a task, or about a worker without a name or time.
+            neither a worker nor a task, or names no id, host or time.
         """
         with self._mutex:
             return self._event(event)
@@ -252,6 +252,8 @@ class State:
         return (worker, is_new), what
 
     def _of_task(self, what: str, event: dict[str, Any]) -> Any:
+        if not event.keys() >= {"uuid", "hostname", "timestamp", "clock", "local_received"}:
+            return None
         uuid, hostname, timestamp = event["uuid"], event["hostname"], event["timestamp"]
         task = self.tasks.data.get(uuid)
         is_new = task is None

@@ -147,7 +147,6 @@ ALMOST = {"type": "task-received", "uuid": "1", "hostname": "w1@here", "timestam
         {**ALMOST, "timestamp": 1e300},
         {**ALMOST, "clock": "x"},
         {**ALMOST, "children": "x"},
-        {key: value for key, value in ALMOST.items() if key != "uuid"},
         {**ALMOST, "type": "worker-online", "freq": "x"},
         {**ALMOST, "type": "worker-online", "hostname": {}},
     ],
@@ -166,6 +165,19 @@ def test_an_event_that_is_not_well_formed_ends_no_monitor(
     assert [task.name for _, task in state.itertasks()] == ["proj.add"]
     assert out.getvalue().count("task received: proj.add(1)") == 1
     assert sum("is ignored" in message for message in caplog.messages) == 2
+
+
+@pytest.mark.parametrize("missing", ["uuid", "hostname", "timestamp"])
+def test_an_event_that_lacks_a_field_ends_no_monitor(app: Celery, missing: str) -> None:
+    """Handlers get it as it came. The state has no place for it, and it is printed with what it has."""
+    state, out = app.events.State(), io.StringIO()
+    with app.connection_for_read() as connection:
+        for read in (state.event, Dumper(out).on_event):
+            receiver = app.events.Receiver(connection, handlers={"*": read})
+            receiver._receive({key: value for key, value in ALMOST.items() if key != missing}, None)
+
+    assert (state.event_count, list(state.itertasks())) == (1, [])
+    assert "task received: " in out.getvalue()
 
 
 def test_printed_events_are_a_line_each_and_send_nothing_to_a_terminal() -> None:

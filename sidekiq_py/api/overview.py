@@ -1,9 +1,10 @@
 """A snapshot of the whole system with its rates, for live views."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
@@ -54,7 +55,8 @@ class TrendPoint:
     latency: float
 
 
-@dataclass(frozen=True, slots=True)
+# Without slots, for the cached property.
+@dataclass(frozen=True)
 class Overview:
     """
     The system at one instant.
@@ -101,7 +103,12 @@ class Overview:
 
     def in_flight_of(self, identity: str) -> int:
         """The number of jobs that a process has fetched and not settled."""
-        return sum(entry.count for entry in self.in_flight if entry.identity == identity)
+        return self._in_flight_by_identity[identity]
+
+    @cached_property
+    def _in_flight_by_identity(self) -> Counter[str]:
+        # Counted once: views ask for each process, and each process has an entry for each of its queues.
+        return totals(self.in_flight, attrgetter("identity"))
 
 
 class OverviewReader:

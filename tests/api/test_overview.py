@@ -1,11 +1,13 @@
 """Everything at one instant, in one round trip, and how much is done a second."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from sidekiq_py.api import OverviewReader
 from sidekiq_py.errors import RedisReplyError
+from sidekiq_py.redis_access.reads.in_flight_counts import InFlightCount
 
 
 @pytest.fixture
@@ -41,6 +43,25 @@ def test_an_overview_has_queues_processes_and_running_jobs_of_both_languages(poo
     assert [work.job.jid for work in overview.works] == ["r"]
     assert (overview.processed, overview.failed, overview.retries, overview.dead) == (100, 10, 1, 0)
     assert (overview.enqueued, overview.concurrency, overview.rates) == (1, 10, None)
+
+
+def test_asking_for_every_process_looks_at_each_entry_in_flight_once(pool, fleet):
+    """A view asks for each of 500 processes, and each has an entry for each of its queues."""
+    looks = []
+
+    class Watched(InFlightCount):
+        @property
+        def identity(self):
+            looks.append(self.owner)
+            return super().identity
+
+    owners = [f"app:{number}:cc:0" for number in range(20)]
+    entries = tuple(Watched(owner, "low", 3) for owner in owners)
+    overview = replace(OverviewReader().read(), in_flight=entries)
+
+    assert [overview.in_flight_of(owner.removesuffix(":0")) for owner in owners] == [3] * 20
+    assert overview.in_flight_of("app:99:cc") == 0
+    assert looks == owners
 
 
 def test_rates_are_counted_over_a_window(pool, fleet):

@@ -1,6 +1,7 @@
 """Find members in Redis: in `retry` and in the dead set to retry them, and anywhere by their jids."""
 
 from collections.abc import Iterator, Sequence, Set
+from itertools import chain
 
 from sidekiq_py.api.bulk import BulkResult, slices
 from sidekiq_py.api.job_record import JobRecord
@@ -12,8 +13,11 @@ from sidekiq_py.extensions.batches import rows, state, steps
 from sidekiq_py.extensions.batches.member import TRACKED_KEY, membership_of
 from sidekiq_py.extensions.batches.pretending import pretending, waiting_payloads
 from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.slices import slices_of
 from sidekiq_py.redis_access.reads import in_flight_counts, queues
 
+# How many rows one step changes, because a call costs Redis more than the change of a row.
+_ROWS = 100
 _SETS: tuple[type[RetrySet] | type[DeadSet] | type[ScheduledSet], ...] = (RetrySet, DeadSet, ScheduledSet)
 
 
@@ -91,5 +95,6 @@ def _retry(pool: Pool, bid: str, one: JobSet, part: Sequence[tuple[SortedEntry, 
         for (entry, number), track in zip(tracked, tracks, strict=True)
         if track is not None and id(entry) not in refused
     ]
-    steps.call_all(pool, "enqueued_again", bid, again)
+    for some in slices_of(again, _ROWS):
+        steps.call(pool, "enqueued_again", bid, *chain.from_iterable(some))
     return result

@@ -4,7 +4,6 @@ The atomic steps that change a batch: run on their own, or as commands of the sc
 `lua/batch.lua` describes what they do and what the keys hold.
 """
 
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -133,9 +132,3 @@ def call(pool: Pool, step: str, bid: str, *words: Any, idempotent: bool = True) 
         return pool.run(lambda link: step_script().run(link, [key(bid)], [step, *words]), idempotent=idempotent)
     except RedisReplyError as refusal:
         raise of_refusal(str(refusal)) or (advised(refusal) if step in _BEFORE_PUSHES else refusal) from refusal
-
-
-def call_all(pool: Pool, step: str, bid: str, calls: Sequence[Sequence[Any]]) -> None:
-    """Run a step once for the words of each call, in one round trip. It may be sent again after a lost reply."""
-    if calls:
-        pool.run(lambda link: step_script().run_all(link, [([key(bid)], [step, *words]) for words in calls]))

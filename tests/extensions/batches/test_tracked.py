@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -160,6 +161,26 @@ def test_failed_rows_are_retried(app: Program, worker: Any) -> None:
     assert counted(batch) == {"finished": 3}
     row = batch.rows.page().rows[0]
     assert (row.attempts, row.error) == (2, None)
+
+
+def test_the_rows_of_many_retried_jobs_change_in_one_step(app: Program, redis_client: redis.Redis) -> None:
+    """Subscribers get one message, and Redis one script instead of one for each row."""
+    batch = sidekiq.Batch(track=True)
+    with batch.jobs():
+        app.deed.perform_bulk([["ok"]] * 50)
+    [queue] = redis_client.keys("queue:*")
+    redis_client.zadd("dead", dict.fromkeys(redis_client.lrange(queue, 0, -1), 1_700_000_000))
+    redis_client.delete(queue)
+
+    with redis_client.pubsub() as listener:
+        listener.subscribe(steps.channel(batch.bid))
+        messages = (message["data"] for message in listener.listen() if message["type"] == "message")
+        assert batch.retry_failed() == 50
+        redis_client.publish(steps.channel(batch.bid), "the end")
+        change, end = islice(messages, 2)
+
+    assert (json.loads(change)["state"], sorted(json.loads(change)["numbers"])) == ("enqueued", [*range(50)])
+    assert end == b"the end"
 
 
 def test_a_row_that_is_put_back_waits_again(app: Program) -> None:

@@ -774,10 +774,16 @@ function steps.said(batch, words)
   return 1
 end
 
--- Words: <number> <its row's track>. A member was returned to its queue; ignored if it has started to run since.
+-- Words: <number> <its row's track> ... These members were returned to their queues; one that has started to run since is ignored.
 function steps.enqueued_again(batch, words)
-  if not is_tracked(batch) or redis.call('HGET', batch.tracks, words[1]) ~= words[2] then return 0 end
-  return move_and_tell(batch, tonumber(words[1]), 'enqueued')
+  local moved = {}
+  for at = 1, #words, 2 do
+    local number = tonumber(words[at])
+    local is_unchanged = is_tracked(batch) and redis.call('HGET', batch.tracks, words[at]) == words[at + 1]
+    if is_unchanged and move_row(batch, number, 'enqueued') then moved[#moved + 1] = number end
+  end
+  if #moved > 0 then tell(batch, 'enqueued', moved) end
+  return #moved
 end
 
 -- Deletes the batch; its parent no longer waits for it. Its jobs still run. Works even if another program has overwritten its keys.

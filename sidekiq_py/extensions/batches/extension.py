@@ -54,6 +54,7 @@ _VERB, _SUCCEED = steps.VERB.name, ("succeed_all",)
 _SHOWN_CHARACTERS = 500
 # The least time between two reads of the set of invalidated batches.
 _FRESH_SECONDS = 1.0
+_SINCE = ("ZRANGEBYSCORE", steps.INVALID)
 _NEVER = float("-inf")
 _AUDIT_SECONDS = 120.0
 _RUBY_SECONDS = 10.0
@@ -429,6 +430,8 @@ class _InvalidBatches:
 
     def __init__(self) -> None:
         self._bids: frozenset[str] = frozenset()
+        # The score of the newest.
+        self._newest = "-inf"
         self._read_at = _NEVER
         self._lock = threading.Lock()
 
@@ -446,6 +449,14 @@ class _InvalidBatches:
         return self._bids
 
     def _read(self) -> None:
-        found = _pool().command("ZRANGE", steps.INVALID, 0, -1)
-        self._bids = frozenset(map(name_in, found))
+        # Such a batch stays in the set for weeks, so a process only reads those that are new since its last look. Once
+        # any has gone, it reads them all.
+        since = (*_SINCE, self._newest, "+inf", "WITHSCORES")
+        found, count = _pool().batch([since, ("ZCOUNT", steps.INVALID, "-inf", "+inf")])
+        known = self._bids.union(map(name_in, found[::2]))
+        if len(known) != count:
+            found = _pool().command(*_SINCE, "-inf", "+inf", "WITHSCORES")
+            known = frozenset(map(name_in, found[::2]))
+        self._bids = known
+        self._newest = found[-1].decode() if found else "-inf"
         self._read_at = time.monotonic()

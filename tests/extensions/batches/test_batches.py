@@ -20,7 +20,7 @@ from sidekiq_py.active_job import active_job, forget_active_jobs, perform_later
 from sidekiq_py.api import Batches, BulkResult, Queue, RetrySet
 from sidekiq_py.client import sync_client
 from sidekiq_py.errors import RedisReplyError, SidekiqError
-from sidekiq_py.extensions.batches import steps
+from sidekiq_py.extensions.batches import extension, steps
 from sidekiq_py.extensions.batches.batch import Batch
 from sidekiq_py.extensions.batches.errors import BatchClosedError, BatchDoneError, BatchError, BatchGoneError
 from tests.extensions.batches.conftest import Program
@@ -570,6 +570,27 @@ def test_invalidated_jobs_leave_without_a_run(app: Program) -> None:
     assert not child.is_valid
     assert (status.invalidated, status.pending) == (1, 1)
     assert app.events(parent.bid) == app.events(child.bid) == ["complete"]
+
+
+def test_of_many_invalidated_batches_a_process_reads_those_that_are_new(
+    app: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They stay in the set for weeks, and each process looks every second. One that is deleted is valid again."""
+    monkeypatch.setattr(extension, "_FRESH_SECONDS", -1)
+    first = {f"batch {number}": number for number in range(5000)}
+    app.client.zadd(steps.INVALID, first)
+    copy = extension._InvalidBatches()
+    assert copy.bids() == first.keys()
+
+    app.client.zadd(steps.INVALID, {"in the same second": 4999, "later": 5000})
+    sent = app.client.info("stats")["total_net_output_bytes"]
+    assert copy.bids() == {*first, "in the same second", "later"}
+    assert app.client.info("stats")["total_net_output_bytes"] - sent < 20_000
+
+    app.client.zrem(steps.INVALID, "batch 7", "later")
+    assert copy.bids() == {*first, "in the same second"} - {"batch 7"}
+    app.client.delete(steps.INVALID)
+    assert copy.bids() == frozenset()
 
 
 def test_a_running_job_sees_that_its_batch_was_invalidated(app: Program, worker: Any) -> None:

@@ -452,10 +452,10 @@ LUA
       def invalid?(bid)
         now = Process.clock_gettime(::Process::CLOCK_MONOTONIC)
         if @invalid.nil? || now - @invalid_at > FRESH_SECONDS
-          @invalid = Sidekiq.redis { |conn| conn.zrange(INVALID, 0, -1) }
+          @invalid = Sidekiq.redis { |conn| conn.zrange(INVALID, 0, -1) }.to_h { |one| [one, true] }
           @invalid_at = now
         end
-        @invalid.include?(bid)
+        @invalid.key?(bid)
       end
 
       # The block that the jobs of this push belong to, or nil: the block that this thread is in, or the running member if Active Job

@@ -24,7 +24,7 @@ from sidekiq_py.extensions.batches.state import BatchStatus
 from sidekiq_py.logs import counted, log
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import epoch_seconds, name_in, pairs
-from sidekiq_py.redis_access.connection.scan import scored_members
+from sidekiq_py.redis_access.connection.scan import pages, scored_members
 from sidekiq_py.redis_access.connection.slices import lists_of, slices_of
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 QUIET_SECONDS = 600.0
 _PAGE = 100
+# A batch to which jobs were added one by one has a block for each; all at once, a million of them block Redis.
+_FIELDS = 1000
 # How many numbers one step declares lost, and how many a log line lists.
 _SLICE = 1000
 _SHOWN = 10
@@ -189,22 +191,17 @@ class Audit:
 def waiting_numbers(pool: Pool, bid: str) -> set[int]:
     """The numbers of members that have not succeeded, died or gone: each must be somewhere in Redis."""
     key = steps.key(bid)
-    blocks, bits, others, end = pool.batch(
-        [
-            ("HGETALL", f"{key}:blocks"),
-            ("GET", f"{key}:succeeded"),
-            ("HGETALL", f"{key}:members"),
-            ("HGET", key, "next"),
-        ]
-    )
+    bits, end = pool.batch([("GET", f"{key}:succeeded"), ("HGET", key, "next")])
     found: set[int] = set()
-    for start, used in pairs(blocks):
-        # The other fields are the marks of slices. What ends behind the last number that was given out is not ours.
-        if is_number(start) and is_number(used) and int(start) + int(used) <= int(end or 0):
-            found.update(_unset(bits or b"", int(start), int(start) + int(used)))
-    for number, text in pairs(others):
-        if is_number(number) and not text.startswith(b"failed:"):
-            found.discard(int(number))
+    for flat in pages(pool.command, ("HSCAN", f"{key}:blocks"), "COUNT", _FIELDS):
+        for start, used in pairs(flat):
+            # The other fields are the marks of slices. What ends behind the last number that was given out is not ours.
+            if is_number(start) and is_number(used) and int(start) + int(used) <= int(end or 0):
+                found.update(_unset(bits or b"", int(start), int(start) + int(used)))
+    for flat in pages(pool.command, ("HSCAN", f"{key}:members"), "COUNT", _FIELDS):
+        for number, text in pairs(flat):
+            if is_number(number) and not text.startswith(b"failed:"):
+                found.discard(int(number))
     return found
 
 

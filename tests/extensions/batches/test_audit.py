@@ -118,6 +118,19 @@ def test_nor_are_those_of_a_bulk_push_that_failed_halfway(app: Program, pool: Po
     assert app.client.info("commandstats")["cmdstat_exec"]["calls"] > 10
 
 
+def test_a_batch_of_very_many_blocks_is_read_in_parts(app: Program, pool: Pool) -> None:
+    """Jobs that are added one by one have a block each, and a reply with a million of them blocks Redis."""
+    batch = opened(app, "a")
+    app.client.hset(steps.blocks_key(batch.bid), mapping={str(number): 1 for number in range(1, 4000)})
+    app.client.hset(steps.key(batch.bid), "next", 4000)
+    app.client.hset(f"{steps.key(batch.bid)}:members", mapping={str(number): "dead:x" for number in range(1000, 4000)})
+    app.client.config_resetstat()
+
+    assert waiting_numbers(pool, batch.bid) == {*range(1000)}
+
+    assert app.client.info("commandstats")["cmdstat_hscan"]["calls"] > 5
+
+
 def test_a_job_that_is_nowhere_is_lost(app: Program, pool: Pool, audit: Audit) -> None:
     """After two looks; that is a death, and `complete` follows."""
     batch = opened(app, "ok", "taken")

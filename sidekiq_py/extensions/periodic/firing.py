@@ -103,6 +103,7 @@ class Firing:
         return pushed
 
     def _read(self, pool: Pool, now: float) -> None:
+        before, ticks = {job.key: job for job in self._jobs}, self._next
         self._jobs, self._next = [], {}
         for job in store.read_all(pool, namespaces=self._namespaces):
             try:
@@ -128,6 +129,10 @@ class Firing:
             else:
                 self._jobs.append(enabled)
         self._done = {job.key: self._done[job.key] for job in self._jobs if job.key in self._done}
+        # To find the next ticks takes half the time of a look. Those of a clock that was ahead may be too far off.
+        if now >= self._read_at:
+            unchanged = (job.key for job in self._jobs if job == before.get(job.key))
+            self._next = {key: ticks[key] for key in unchanged if key in ticks}
 
     def _is_fired_here(self, job: StoredJob) -> bool:
         if job.own.is_ours:

@@ -134,27 +134,29 @@ class Metrics(OfRedis):
         starts, width = _buckets(self._now, minutes, hours)
         read = metrics_query.minutes if width == 60 else metrics_query.ten_minutes
         points = []
-        for start, counts in zip(starts, read(self._pool, starts), strict=True):
+        for start, counts in zip(map(_utc, starts), read(self._pool, starts), strict=True):
             total = JobMetrics("")
             for name, value in counts.items():
                 _add(total, start, name.rpartition("|")[2], value)
-            points.append((_utc(start), total.total))
+            points.append((start, total.total))
         return points[::-1]
 
     def for_job(self, job_class: str, *, minutes: int | None = None, hours: int | None = None) -> MetricsResult:
         """The metrics of one class; by minute, with a histogram of its durations."""
         starts, width = _buckets(self._now, minutes, hours)
-        jobs = self._jobs(starts, width, re.compile(rf"\A{re.escape(job_class)}\Z"))
+        jobs = self._jobs(starts, width, only=job_class)
         job = jobs.get(job_class) or JobMetrics(job_class)
         if width == 60:
             histograms = metrics_query.histograms(self._pool, job_class, starts)
             job.histograms = {_utc(start): counts for start, counts in zip(starts, histograms, strict=True)}
         return self._result(starts, width, {job_class: job})
 
-    def _jobs(self, starts: list[int], width: int, pattern: "re.Pattern[str] | None") -> dict[str, JobMetrics]:
+    def _jobs(
+        self, starts: list[int], width: int, pattern: "re.Pattern[str] | None" = None, *, only: str | None = None
+    ) -> dict[str, JobMetrics]:
         read = metrics_query.minutes if width == 60 else metrics_query.ten_minutes
         jobs: dict[str, JobMetrics] = {}
-        for start, counts in zip(starts, read(self._pool, starts), strict=True):
+        for start, counts in zip(map(_utc, starts), read(self._pool, starts, only), strict=True):
             for name, value in counts.items():
                 job_class, _, metric = name.rpartition("|")
                 if pattern is None or pattern.search(job_class):
@@ -221,8 +223,8 @@ def _buckets(now: float, minutes: int | None, hours: int | None) -> tuple[list[i
     return [latest - width * back for back in range(max(count, 1))], width
 
 
-def _add(job: JobMetrics, start: int, metric: str, value: int) -> None:
-    point = job.series.setdefault(_utc(start), MetricsPoint())
+def _add(job: JobMetrics, start: datetime, metric: str, value: int) -> None:
+    point = job.series.get(start) or job.series.setdefault(start, MetricsPoint())
     if metric == "p":
         point.processed += value
     elif metric == "f":

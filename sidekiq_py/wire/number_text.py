@@ -6,6 +6,7 @@ from math import isfinite
 from sidekiq_py.wire.json_reader import read_integer
 
 _MOST = 2**63 - 1
+_FEWEST_DIGITS_OF_MOST = 19
 _LEADING_INTEGER = re.compile(rb"\s*(?:\+(?=[0-9]))?(-?[0-9]+(?:_[0-9]+)*)")
 
 
@@ -15,6 +16,9 @@ def to_i(text: bytes | None) -> int:
 
     Redis counts in 64 bits, so a larger number becomes the largest of these: floats and text could not hold it.
     """
+    # Nearly all are short and plain, and a page of metrics reads millions.
+    if text and len(text) < _FEWEST_DIGITS_OF_MOST and text.isdigit():
+        return int(text)
     found = _LEADING_INTEGER.match(text or b"")
     return max(-_MOST, min(_MOST, read_integer(found[1].replace(b"_", b"").decode()))) if found else 0
 

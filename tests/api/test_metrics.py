@@ -102,6 +102,21 @@ def test_one_class_is_shown_with_the_spread_of_its_times(pool, redis_client):
     assert sum(result.jobs["A"].histograms[at(8, 2)]) == 0
 
 
+@pytest.mark.parametrize("key", ["j|20250214|8:3", "j|250214|8:03", "j|250214|8:0"])
+def test_of_one_class_only_its_own_numbers_are_read(pool, redis_client, key):
+    """Three days of a fleet with 2,000 classes are two million other numbers."""
+    redis_client.hset(
+        key, mapping={f"Job{number}|{metric}": 1 for number in range(2000) for metric in ("p", "f", "ms")}
+    )
+    redis_client.hset(key, mapping={"Mine|p": 5, "Mine|f": 1, "Mine|ms": 80, "Mine|other": 9})
+    sent = redis_client.info("stats")["total_net_output_bytes"]
+
+    job = Metrics(now=NOW).for_job("Mine", **({"hours": 1} if key.endswith("8:0") else {"minutes": 5})).jobs["Mine"]
+
+    assert (job.total.processed, job.total.failed, job.total.ms) == (5, 1, 80)
+    assert redis_client.info("stats")["total_net_output_bytes"] - sent < 20_000
+
+
 def test_a_class_that_never_ran_has_no_numbers(pool):
     """And is not an error."""
     result = Metrics(now=NOW).for_job("Nobody", hours=1)

@@ -4,7 +4,8 @@ Reads execution metrics and deploy marks.
 Sidekiq 7 and 8 use different keys for them, so a fleet of both has two sets of keys; the functions here add them up.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from sidekiq_py.redis_access.connection.link import Command
@@ -26,25 +27,33 @@ Counts = dict[str, int]
 """`<class>|p`, `<class>|f`, `<class>|ms` → sum."""
 
 
-def minutes(pool: Pool, starts: Sequence[int]) -> list[Counts]:
-    """The counts of each minute; *starts* in epoch s."""
-    names = [metrics_keys.minute(start, generation) for start in starts for generation in _GENERATIONS]
-    return [_sum(of_a_minute) for of_a_minute in slices_of(_counts(pool, names), len(_GENERATIONS))]
-
-
-def ten_minutes(pool: Pool, starts: Sequence[int]) -> list[Counts]:
+def minutes(pool: Pool, starts: Sequence[int], job_class: str | None = None) -> Iterator[Counts]:
     """
-    The counts of each ten minutes; *starts* in epoch s.
+    The counts of each minute.
+
+    Args:
+        starts: In epoch s.
+        job_class: Only the counts of this class.
+    """
+    groups = [[metrics_keys.minute(start, generation) for generation in _GENERATIONS] for start in starts]
+    return _sums(pool, groups, job_class)
+
+
+def ten_minutes(pool: Pool, starts: Sequence[int], job_class: str | None = None) -> Iterator[Counts]:
+    """
+    The counts of each ten minutes; arguments as for `minutes`.
 
     Sidekiq 7 only keeps minutes, for eight hours; its part is their sum.
     """
     oldest = max(starts, default=0) - metrics_keys.MINUTE_TTL_SECONDS
-    recent = [start for start in starts if start > oldest]
-    names = [metrics_keys.minute(start + 60 * minute, 7) for start in recent for minute in range(10)]
-    hashes = _counts(pool, [*map(metrics_keys.ten_minutes, starts), *names])
-    rollups, by_minute = hashes[: len(starts)], hashes[len(starts) :]
-    parts = {start: by_minute[10 * at : 10 * at + 10] for at, start in enumerate(recent)}
-    return [_sum([rollup, *parts.get(start, ())]) for start, rollup in zip(starts, rollups, strict=True)]
+    groups = [
+        [
+            metrics_keys.ten_minutes(start),
+            *(metrics_keys.minute(start + 60 * minute, 7) for minute in range(10) if start > oldest),
+        ]
+        for start in starts
+    ]
+    return _sums(pool, groups, job_class)
 
 
 def histograms(pool: Pool, job_class: str, starts: Sequence[int]) -> list[list[int]]:
@@ -55,7 +64,7 @@ def histograms(pool: Pool, job_class: str, starts: Sequence[int]) -> list[list[i
         for start in starts
         for generation in _GENERATIONS
     ]
-    replies = _in_slices(pool, commands)
+    replies = [*_in_slices(pool, commands)]
     return [
         [sum(counts) for counts in zip(*(found or [0] * _BUCKETS for found in of_a_minute), strict=True)]
         for of_a_minute in slices_of(replies, len(_GENERATIONS))
@@ -80,19 +89,29 @@ def mark(pool: Pool, label: str, stamp: str, epoch_seconds: float) -> bool:
     return True
 
 
-def _counts(pool: Pool, names: Sequence[str]) -> list[Counts]:
-    return [
-        {field.decode(errors="replace"): to_i(value) for field, value in pairs(flat)}
-        for flat in _in_slices(pool, [("HGETALL", name) for name in names])
-    ]
+def _sums(pool: Pool, groups: Sequence[Sequence[str]], job_class: str | None) -> Iterator[Counts]:
+    """The sums of each group of keys, made as they are asked for: thousands of classes fill hundreds of megabytes."""
+    counts = _counts(pool, [name for group in groups for name in group], job_class)
+    return (_sum(islice(counts, len(group))) for group in groups)
 
 
-def _in_slices(pool: Pool, commands: Sequence[Command]) -> list[list[Any]]:
+def _counts(pool: Pool, names: Sequence[str], job_class: str | None) -> Iterator[Counts]:
+    # A hash has three fields for each class, and a fleet may have thousands of classes.
+    fields = None if job_class is None else [f"{job_class}|{metric}" for metric in ("p", "f", "ms")]
+    if fields is None:
+        for flat in _in_slices(pool, [("HGETALL", name) for name in names]):
+            yield {field.decode(errors="replace"): to_i(value) for field, value in pairs(flat)}
+    else:
+        for values in _in_slices(pool, [("HMGET", name, *fields) for name in names]):
+            yield {field: to_i(value) for field, value in zip(fields, values, strict=False) if value is not None}
+
+
+def _in_slices(pool: Pool, commands: Sequence[Command]) -> Iterator[list[Any]]:
     # A key of the wrong type must not hide the other minutes and days.
-    return [reply or [] for part in slices_of(commands, _SLICE) for reply in pool.readable(part)]
+    return (reply or [] for part in slices_of(commands, _SLICE) for reply in pool.readable(part))
 
 
-def _sum(hashes: Sequence[Counts]) -> Counts:
+def _sum(hashes: Iterable[Counts]) -> Counts:
     total: Counts = {}
     for counts in hashes:
         for field, value in counts.items():

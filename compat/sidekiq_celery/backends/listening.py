@@ -68,7 +68,7 @@ class Listener:
                 self._start()
             for key in keys:
                 self._waiting.setdefault(key, []).append(deliver)
-                self._fresh.add(key)
+                self._changed.add(key)
             self._wake()
 
     def unwatch(self, keys: Iterable[bytes], deliver: Deliver) -> None:
@@ -80,6 +80,7 @@ class Listener:
                     waiting.remove(deliver)
                 if not waiting:
                     self._waiting.pop(key, None)
+                    self._changed.add(key)
             if self._thread is not None:
                 self._wake()
 
@@ -105,7 +106,8 @@ class Listener:
     def _forget_threads(self) -> None:
         self._lock = threading.RLock()
         self._waiting: dict[bytes, list[Deliver]] = {}
-        self._fresh: set[bytes] = set()
+        # The keys that have come or gone since the last look: with 10,000, no look may go through all.
+        self._changed: set[bytes] = set()
         self._idle_since: float | None = None
         self._has_received = False
         self._thread = None
@@ -157,17 +159,20 @@ class Listener:
         last_read = received_at = time.monotonic()
         try:
             link.connect()
+            # A new connection has no subscriptions.
+            with self._lock:
+                self._changed.update(self._waiting)
             while not self._is_idle(waker):
-                wanted, fresh = self._take_wanted()
+                come, gone = self._take_changes()
                 # The other keys are read once Redis has confirmed the subscription.
-                self._read(fresh & subscribed)
-                self._subscribe(link, subscribed, wanted)
+                self._read(come & subscribed)
+                self._subscribe(link, subscribed, come - subscribed, gone & subscribed)
                 now = time.monotonic()
                 if now - last_read >= REREAD_SECONDS:
                     if now - received_at >= 2 * REREAD_SECONDS:
                         raise RedisError(f"nothing was heard for {now - received_at:.0f} seconds")
                     link.send(link.pack([("PING",)]))
-                    self._read(wanted)
+                    self._read(self._wanted())
                     last_read = now
                 if self._sleep(link, waker):
                     self._receive(link)
@@ -178,7 +183,8 @@ class Listener:
 
     def _poll(self, waker: Waker) -> None:
         while not self._is_idle(waker):
-            self._read(self._take_wanted()[0])
+            self._take_changes()
+            self._read(self._wanted())
             time.sleep(_POLL_SECONDS)
 
     def _is_idle(self, waker: Waker) -> bool:
@@ -193,11 +199,17 @@ class Listener:
             self._idle_since = self._idle_since or now
             return now - self._idle_since >= LINGER_SECONDS and self._ends(waker)
 
-    def _take_wanted(self) -> tuple[set[bytes], set[bytes]]:
-        """Return all watched keys, and those added since the last call."""
+    def _wanted(self) -> list[bytes]:
+        """Return all watched keys."""
         with self._lock:
-            fresh, self._fresh = self._fresh, set()
-            return set(self._waiting), fresh
+            return list(self._waiting)
+
+    def _take_changes(self) -> tuple[set[bytes], set[bytes]]:
+        """Return the keys for which someone has begun to wait since the last call, and those for which no one does."""
+        with self._lock:
+            changed, self._changed = self._changed, set()
+            come = {key for key in changed if key in self._waiting}
+        return come, changed - come
 
     def _ends(self, waker: Waker) -> bool:
         """True if nothing waits. The thread is then marked as gone, and the next waiter starts a new one."""
@@ -211,14 +223,12 @@ class Listener:
             self._idle_since = None
             return True
 
-    def _subscribe(self, link: Link, subscribed: set[bytes], wanted: set[bytes]) -> None:
-        if wanted == subscribed:
-            return
-        for verb, changed in (("SUBSCRIBE", wanted - subscribed), ("UNSUBSCRIBE", subscribed - wanted)):
+    def _subscribe(self, link: Link, subscribed: set[bytes], come: set[bytes], gone: set[bytes]) -> None:
+        for verb, changed in (("SUBSCRIBE", come), ("UNSUBSCRIBE", gone)):
             for keys in chunks(iter(changed), _SLICE):
                 link.send(link.pack([(verb, *keys)]))
-        subscribed.clear()
-        subscribed.update(wanted)
+        subscribed |= come
+        subscribed -= gone
 
     def _sleep(self, link: Link, waker: Waker) -> bool:
         """Wait for data or a wake-up. Returns True if there is data to read."""

@@ -5,6 +5,7 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -278,6 +279,34 @@ def test_a_result_can_be_awaited(app: Celery, redis_client: redis.Redis) -> None
     went_on, value, error = asyncio.run(main())
 
     assert (went_on, value, repr(error)) == (True, 42, "KeyError('x')")
+
+
+def test_a_result_that_comes_costs_no_look_at_the_others(
+    app: Celery, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client may await 10,000, and all of them are only gone through to be read again, every ten seconds."""
+    looks: list[Listener] = []
+    look = Listener._wanted
+
+    def count_and_look(listener: Listener) -> list[bytes]:
+        looks.append(listener)
+        return look(listener)
+
+    monkeypatch.setattr(Listener, "_wanted", count_and_look)
+    monkeypatch.setattr(listening, "REREAD_SECONDS", 3600)
+    names = [str(number) for number in range(20)]
+
+    async def wait_for_all() -> list[Any]:
+        waiting = [asyncio.ensure_future(app.AsyncResult(name).aget(timeout=LONG)) for name in names]
+        for name, one in zip(names, waiting, strict=True):
+            await asyncio.to_thread(eventually, partial(subscribers, redis_client, name))
+            await asyncio.to_thread(app.backend.mark_as_done, name, name)
+            await one
+        return await asyncio.gather(*waiting)
+
+    assert asyncio.run(wait_for_all()) == names
+    assert looks == []
+    eventually(lambda: not any(subscribers(redis_client, name) for name in names))
 
 
 def test_awaiting_a_set_and_its_time(app: Celery) -> None:

@@ -1,6 +1,7 @@
 """How much a workflow weighs: in its messages, and in Redis."""
 
 import json
+from itertools import takewhile
 from types import SimpleNamespace
 from typing import Any
 
@@ -85,6 +86,22 @@ def test_a_chord_of_1000_comes_to_its_end(
 
     assert result.get(timeout=120) == list(range(1000))
     eventually(lambda: redis_client.keys("sidekiq_py:flow:*") == [])
+
+
+def test_the_results_of_a_chord_are_freed_outside_the_script_that_ends_it(
+    tasks: SimpleNamespace, worker: TaskWorker, redis_client: redis.Redis
+) -> None:
+    """Redis has a thread for that; freed in the script, those of 100,000 parts would hold up everybody."""
+    result = chord([tasks.same.s(number) for number in range(3)], tasks.same.s()).apply_async()
+    [key] = map(bytes.decode, redis_client.keys("sidekiq_py:chord:*"))
+    with redis_client.monitor() as monitor:
+        worker.start()
+        assert result.get(timeout=60) == [0, 1, 2]
+        redis_client.echo("the end")
+        commands = [*takewhile(lambda command: command != "ECHO the end", (one["command"] for one in monitor.listen()))]
+
+    assert [command for command in commands if command in (f"DEL {key}", f"UNLINK {key}")] == [f"UNLINK {key}"]
+    assert 0 < redis_client.ttl(key) <= flow_store.AFTERGLOW_SECONDS
 
 
 def test_a_very_large_group_is_sent_in_slices(tasks: SimpleNamespace, redis_client: redis.Redis) -> None:

@@ -78,7 +78,6 @@ class Downtime:
         self._is_reported = False
         self._reported_at = -math.inf
         self._refused_at: dict[str, float] = {}
-        self._work_reported_at: dict[str, float] = {}
         self._lock = threading.Lock()
 
     def is_failing(self, work: str) -> bool:
@@ -100,9 +99,7 @@ class Downtime:
             self._failing.add(work if isinstance(error, RedisReplyError) else _ALL_WORK)
             self.is_on = True
             if self._is_reported and is_first and isinstance(error, RedisReplyError) and error.code in _ABOUT_ONE_WORK:
-                is_news = now - self._work_reported_at.get(work, -math.inf) >= _REPORT_SECONDS
-                self._work_reported_at[work] = now
-                return is_news
+                return self._begins_series(work, now)
             if self._is_reported or (
                 now - self._reported_at < _REPORT_SECONDS and now - self._began < _LASTING_SECONDS
             ):
@@ -121,11 +118,13 @@ class Downtime:
             between does not end the series. A minute without this *refusal* does.
         """
         with self._lock:
-            now = self._monotonic()
-            self._refused_at = {text: at for text, at in self._refused_at.items() if now - at < _REPORT_SECONDS}
-            is_first = refusal not in self._refused_at
-            self._refused_at[refusal] = now
-            return is_first
+            return self._begins_series(refusal, self._monotonic())
+
+    def _begins_series(self, refusal: str, now: float) -> bool:
+        self._refused_at = {text: at for text, at in self._refused_at.items() if now - at < _REPORT_SECONDS}
+        is_first = refusal not in self._refused_at
+        self._refused_at[refusal] = now
+        return is_first
 
     def works(self, work: str) -> None:
         """Record that *work* succeeded. When nothing fails any more, log how long the outage was if it was reported."""

@@ -45,15 +45,15 @@ class RedisErrors:
                 all kinds fail.
         """
         self.note()
-        is_refusal = isinstance(error, RedisReplyError)
-        is_wrong_key = isinstance(error, RedisReplyError) and error.code == "WRONGTYPE"
+        code = error.code if isinstance(error, RedisReplyError) else None
+        is_wrong_key = code == "WRONGTYPE"
         if is_wrong_key and work == "waiting":
             # The key is that of one queue. A job that arrives from another one does not end this.
             is_news = self._downtime.refused(f"{self._name}: {error}")
         else:
             is_news = self._downtime.failed(error, f"{self._name}: {work}")
         if is_news:
-            what = "refuses commands that a worker needs" if is_refusal else "is out of reach"
+            what = "is out of reach" if code is None else "refuses commands that a worker needs"
             until = "the key that sidekiq-py doctor names is repaired" if is_wrong_key else "it is back"
             self.report(error, {"context": f"Redis {what}; trying again until {until}"})
 

@@ -96,12 +96,12 @@ def _sums(pool: Pool, groups: Sequence[Sequence[str]], job_class: str | None) ->
 
 
 def _counts(pool: Pool, names: Sequence[str], job_class: str | None) -> Iterator[Counts]:
-    # A hash has three fields for each class, and a fleet may have thousands of classes.
-    fields = None if job_class is None else [f"{job_class}|{metric}" for metric in ("p", "f", "ms")]
-    if fields is None:
+    if job_class is None:
         for flat in _in_slices(pool, [("HGETALL", name) for name in names]):
             yield {field.decode(errors="replace"): to_i(value) for field, value in pairs(flat)}
     else:
+        # A hash has three fields for each class, and a fleet may have thousands of classes.
+        fields = [f"{job_class}|{metric}" for metric in ("p", "f", "ms")]
         for values in _in_slices(pool, [("HMGET", name, *fields) for name in names]):
             yield {field: to_i(value) for field, value in zip(fields, values, strict=False) if value is not None}
 

@@ -183,14 +183,20 @@ def test_the_rows_of_many_retried_jobs_change_in_one_step(app: Program, redis_cl
     assert end == b"the end"
 
 
-def test_a_row_that_is_put_back_waits_again(app: Program) -> None:
-    """Until a worker takes it."""
+def batch_with_a_failed_job(app: Program) -> sidekiq.Batch:
+    """Its only job is in the dead set, and no worker runs."""
     app.deeds["bad"] = bad_input
     batch = sidekiq.Batch(track=True)
     with batch.jobs():
         app.deed.perform_async("bad")
     with sidekiq.embed(concurrency=1):
         eventually(lambda: counted(batch) == {"failed": 1}, 10)
+    return batch
+
+
+def test_a_row_that_is_put_back_waits_again(app: Program) -> None:
+    """Until a worker takes it."""
+    batch = batch_with_a_failed_job(app)
 
     batch.retry_failed()
 
@@ -247,12 +253,7 @@ def test_a_dead_job_that_is_retried_is_working_again(app: Program) -> None:
 
 def test_a_dead_job_that_is_deleted_after_its_retry_is_dead_again(app: Program) -> None:
     """It still counts as dead, and its row must not say for ever that it waits."""
-    app.deeds["bad"] = bad_input
-    batch = sidekiq.Batch(track=True)
-    with batch.jobs():
-        app.deed.perform_async("bad")
-    with sidekiq.embed(concurrency=1):
-        eventually(lambda: counted(batch) == {"failed": 1}, 10)
+    batch = batch_with_a_failed_job(app)
     batch.retry_failed()
     assert counted(batch) == {"enqueued": 1}
 

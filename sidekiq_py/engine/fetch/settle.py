@@ -25,7 +25,7 @@ from sidekiq_py.engine.ownership.owner import Owner, UnitOfWork, forget
 from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError, ReplyLostError
 from sidekiq_py.logs import log
 from sidekiq_py.redis_access.connection.link import Command, Link
-from sidekiq_py.redis_access.connection.replies import raise_first
+from sidekiq_py.redis_access.connection.replies import well_typed
 from sidekiq_py.redis_access.connection.scripts import is_unknown
 from sidekiq_py.redis_access.connection.slices import slices_of
 from sidekiq_py.redis_access.job_path import in_flight, job_counts, settle_script
@@ -73,7 +73,7 @@ class Settler:
         self._on_lost_connection = on_lost_connection
         self.count = count
         self._is_given_up = False
-        # The last flush was refused for a reason that does not pass by itself, such as a key of the wrong type.
+        # The last flush was refused for a reason that does not pass by itself, such as a right that this user lacks.
         self._is_refused_for_good = False
         self._deferred = Deferred(lambda: self._is_given_up)
         self._downtime = downtime
@@ -168,17 +168,10 @@ class Settler:
         """
         with self._lock:
             drained = self.drain()
-            refusal = None
             try:
                 for owner, units in tuple(drained.items()):
-                    try:
-                        self._acknowledge(owner, units)
-                        del drained[owner]
-                    except RedisReplyError as error:
-                        # A key of an earlier epoch that another program has overwritten holds up only that epoch.
-                        refusal = error
-                if refusal is not None:
-                    raise refusal
+                    self._acknowledge(owner, units)
+                    del drained[owner]
                 self._is_refused_for_good = False
             except BaseException as error:
                 self._is_refused_for_good = isinstance(error, RedisError) and error.is_lasting
@@ -337,7 +330,7 @@ class Settler:
             ends.note(self._link, self._link.batch(ends.commands))
         done = [unit for unit in units if unit.end is None]
         if done:
-            self.note_done(done, raise_first(self._link.batch(done_commands(owner, done))))
+            self.note_done(done, well_typed(self._link.batch(done_commands(owner, done))))
 
     def _make_sendable(self, unit: UnitOfWork) -> None:
         """
@@ -353,9 +346,12 @@ class Settler:
             now = now_seconds()
             unit.end = ([add_to_dead(unit.raw, now)], job_counts.count_commands(now, failed=True))
 
-    def note_done(self, units: Sequence[UnitOfWork], replies: Iterable[int]) -> None:
-        """Process the replies to `done_commands`."""
-        removed = sum(replies)
+    def note_done(self, units: Sequence[UnitOfWork], replies: Iterable[int | None]) -> None:
+        """
+        Process the replies to `done_commands`: None for a key that another program has overwritten. That has taken the
+        jobs in it out of flight.
+        """
+        removed = sum(reply or 0 for reply in replies)
         self._accepted_at = monotonic()
         self._is_refused_for_good = False
         gone = len(units) - removed
@@ -437,11 +433,13 @@ class Acknowledgements:
         is_accepted = True
         for owner, units, commands in self._parts:
             answers = list(islice(rest, len(commands)))
-            if any(isinstance(answer, RedisReplyError) for answer in answers):
+            try:
+                removed = well_typed(answers)
+            except RedisReplyError:
                 self._settler.take_back({owner: units})
                 is_accepted = False
             else:
-                self._settler.note_done(units, answers)
+                self._settler.note_done(units, removed)
         return is_accepted
 
     @property

@@ -247,9 +247,13 @@ class Poller:
         while scan.is_cut and not self._end.wait(0) and skip - start < MOST_STAYING and self._monotonic() <= until:
             self._keep_lease()
             members, is_more = self._due_members(scan.set_key, now, after, skip)
-            looked_at, staying = self._move_slice(scan.set_key, members, until)
+            looked_at, staying, taken = self._move_slice(scan.set_key, members, until)
             skip += staying
             scan.is_cut = is_more or looked_at < len(members)
+            if taken and taken == looked_at and not skip and after is None:
+                # Another poller is at it, and mostly first at the next slice, too. When all went on, five processes
+                # sent Redis three times the calls of one for the same jobs, and took longer.
+                scan.is_cut = False
         scan.seen_until = now
         if after is None:
             scan.skip = skip if scan.is_cut else 0
@@ -407,7 +411,7 @@ class Poller:
         self._unreadable.discard(set_key)
         return due
 
-    def _move_slice(self, set_key: str, members: list[bytes], until: float) -> tuple[int, int]:
+    def _move_slice(self, set_key: str, members: list[bytes], until: float) -> tuple[int, int, int]:
         """
         Move the members that can be moved.
 
@@ -415,7 +419,7 @@ class Poller:
             until: Monotonic seconds. No further member is tried after that, because a middleware may be slow.
 
         Returns:
-            How many members were tried, and how many of these stay in the set.
+            How many members were tried, how many of these stay in the set, and how many others had taken meanwhile.
         """
         refusals: dict[bytes, BaseException] = {}
         moves: list[Move] = []
@@ -440,7 +444,8 @@ class Poller:
                     "unusable": self.unusable - before[2],
                 }
             )
-        return looked_at, looked_at - sum(result.refusal is None for result in moved)
+        staying = looked_at - sum(result.refusal is None for result in moved)
+        return looked_at, staying, sum(result.refusal is None and not result.done for result in moved)
 
     def _plan(self, set_key: str, member: bytes, refusals: dict[bytes, BaseException]) -> Move | None:
         """Decide where a member goes. Returns `None` if it stays for now."""

@@ -819,6 +819,45 @@ def test_several_pollers_and_rubys_move_each_job_once(polling: Polling, redis_cl
     assert polling.reported == []
 
 
+def beside_another(polling: Polling, redis_client: redis.Redis) -> Poller:
+    """A poller; while it prepares its first slice of many due jobs, another takes all of that slice that it can."""
+    asked: list[str] = []
+
+    def prepare(payload: dict[str, Any]) -> Outgoing | None:
+        asked.append(payload["jid"])
+        if payload["jid"] == "stays":
+            raise ValueError("not this one")
+        if len(asked) < 3:
+            redis_client.zrem("schedule", *(job(f"{n:03}") for n in range(100)))
+        return repush(payload)
+
+    redis_client.zadd("schedule", {job(f"{n:03}"): LONG_AGO + n for n in range(300)})
+    return polling.poller(repush=prepare)
+
+
+def test_a_poller_whose_slice_another_has_taken_leaves_the_next_to_it(
+    polling: Polling, redis_client: redis.Redis
+) -> None:
+    """Otherwise all that poll at once do the same work. It goes on at its next look, in case the other has ended."""
+    poller = beside_another(polling, redis_client)
+
+    poller.move_due()
+    assert (poller.moved, redis_client.zcard("schedule")) == (0, 200)
+
+    poller.move_due()
+    assert (poller.moved, redis_client.zcard("schedule")) == (200, 0)
+
+
+def test_a_poller_goes_on_if_a_job_of_its_slice_stays(polling: Polling, redis_client: redis.Redis) -> None:
+    """Otherwise it would read the job that stays again, before those behind it."""
+    redis_client.zadd("schedule", {job("stays"): LONG_AGO - 1})
+    poller = beside_another(polling, redis_client)
+
+    poller.move_due()
+
+    assert jids(redis_client.zrange("schedule", 0, -1)) == ["stays"]
+
+
 def ruby_poller(url: str) -> subprocess.Popen[str]:
     """Sidekiq's own poller, loaded and waiting for a line; it prints how many jobs it moved."""
     program = """

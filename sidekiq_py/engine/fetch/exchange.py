@@ -113,8 +113,11 @@ class Exchange:
             next_job = self._next_job(owner, drained, asked_at) if len(queues) == len(self._by_key) else None
             if next_job is not None:
                 return [next_job]
-            take = self._taken_singly if self._may_take_singly(owner, wanted, asked_at) else self._fetched
-            units = take(owner, drained, queues, wanted, asked_at)
+            units = None
+            if self._may_take_singly(owner, wanted, asked_at):
+                units = self._taken_singly(owner, drained, queues, wanted, asked_at)
+            if units is None:
+                units = self._fetched(owner, drained, queues, wanted, asked_at)
         except BaseException:
             # If the ends were sent, `drained` is empty by now. Sending an end twice is harmless: it is written once.
             self._settler.restore(drained)
@@ -183,7 +186,8 @@ class Exchange:
 
     def _taken_singly(
         self, owner: Owner, drained: Drained, queues: Sequence[tuple[str, int]], wanted: int, asked_at: float
-    ) -> list[UnitOfWork]:
+    ) -> list[UnitOfWork] | None:
+        """Take jobs by plain moves. Returns None if Redis refused them: a fetch may work, or says what is wrong."""
         names = tuple([name for name, _ in queues])
         plan = in_flight.take_plan(owner.name, names, wants_notices=self._on_notices is not None)
         orders = [_drawn_order(queues) for _ in range(wanted)]
@@ -196,6 +200,8 @@ class Exchange:
             if not is_plain or refused:
                 # The next fetch finds out what it is.
                 self._singles_at = asked_at + _PAUSE_OF_SINGLES_SECONDS
+            if refused and not found:
+                return None
             if is_plain:
                 owner.confirmed_at = asked_at
                 if self._on_notices is not None:

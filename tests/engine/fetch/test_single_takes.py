@@ -15,6 +15,7 @@ from sidekiq_py.engine.fetch.idle_workers import IdleWorkers
 from sidekiq_py.engine.fetch.reliable import ReliableFetcher
 from sidekiq_py.engine.ownership.owner import Ownership, UnitOfWork
 from sidekiq_py.engine.ownership.recovery import Recovery
+from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path import in_flight
@@ -350,6 +351,38 @@ def test_a_queue_of_a_foreign_type_holds_up_no_other(make_fetcher: MakeFetcher, 
 
     assert [unit.raw for unit in units] == [b"a"]
     assert fetcher._exchange.paused == ["broken"]
+
+
+@pytest.fixture
+def without(redis_client: redis.Redis) -> Iterator[Callable[..., object]]:
+    """Takes these rights away from the user until the test ends."""
+    yield lambda *rights: redis_client.execute_command("ACL", "SETUSER", "default", *[f"-{right}" for right in rights])
+    redis_client.execute_command("ACL", "SETUSER", "default", "+@all")
+
+
+def test_what_may_not_be_moved_is_fetched_at_once(
+    make_fetcher: MakeFetcher, redis_client: redis.Redis, without: Callable[..., object]
+) -> None:
+    """A full Redis refuses the moves, too, and not the script."""
+    fetcher = make_fetcher()
+    push(redis_client, A)
+    without("lmove")
+
+    [unit] = refill(fetcher, 1)
+
+    assert unit.raw == A.encode()
+
+
+@pytest.mark.parametrize("queues", [("default",), ("default", "other")])
+def test_a_fetch_that_redis_refuses_is_an_error_by_plain_moves_too(
+    make_fetcher: MakeFetcher, without: Callable[..., object], queues: tuple[str, ...]
+) -> None:
+    """Otherwise the log would say that Redis is online, and then say nothing, while the worker gets no jobs."""
+    fetcher = make_fetcher(dict.fromkeys(queues, 0))
+    without("lmove", "evalsha", "eval")
+
+    with pytest.raises(RedisReplyError, match="NOPERM"):
+        refill(fetcher, 1)
 
 
 def test_what_a_lost_reply_has_left_in_an_inbox_goes_back(

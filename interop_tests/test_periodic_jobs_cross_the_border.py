@@ -130,6 +130,28 @@ def test_python_steers_ruby_s_jobs(redis_client: redis.Redis, ruby: RunRuby, poo
     assert not [key for key in redis_client.keys("cron*") if b"theirs" in key]
 
 
+def test_what_python_keeps_about_ruby_s_jobs_goes_with_them(
+    redis_client: redis.Redis, ruby: RunRuby, pool: Pool
+) -> None:
+    """Why one is disabled, and its runs by hand; not if Ruby has saved it again meanwhile."""
+    ruby('%w[gone again].each { |name| periodic(name: name, cron: "0 9 * * *", class: "FixtureJob") }', **CRON)
+    for name in ("gone", "again"):
+        CronJobs().find(name).run()
+        CronJobs().find(name).disable("holidays")
+    deleted = loading.DeletedJobs()
+    deleted.forget(pool)
+    kept = hash_of(pool, "again").own_key
+
+    ruby("%w[gone again].each { |name| Sidekiq::Cron::Job.find(name).destroy }", **CRON)
+    ruby('periodic(name: "again", cron: "0 9 * * *", class: "FixtureJob")', **CRON)
+    deleted.forget(pool)
+
+    assert set(redis_client.keys("sidekiq_py:cron*:cron_job*")) == {
+        kept.encode(),
+        kept.replace("cron:", "cron_runs:", 1).encode(),
+    }
+
+
 def test_a_tick_fires_once_whoever_comes_first(
     redis_client: redis.Redis, ruby: RunRuby, save: Callable[..., None], pool: Pool
 ) -> None:

@@ -15,6 +15,7 @@ from interop_tests.test_periodic_jobs_cross_the_border import (
     test_python_steers_ruby_s_jobs,
     test_ruby_leaves_ticks_that_python_has_taken_in_advance,
     test_the_web_tab_shows_and_steers_python_s_jobs,
+    test_what_python_keeps_about_ruby_s_jobs_goes_with_them,
     test_what_ruby_s_buttons_leave_is_read_as_before,
 )
 from sidekiq_py import program
@@ -31,6 +32,7 @@ __all__ = (
     "test_python_steers_ruby_s_jobs",
     "test_ruby_leaves_ticks_that_python_has_taken_in_advance",
     "test_the_web_tab_shows_and_steers_python_s_jobs",
+    "test_what_python_keeps_about_ruby_s_jobs_goes_with_them",
     "test_what_ruby_s_buttons_leave_is_read_as_before",
 )
 

@@ -105,6 +105,7 @@ class PeriodicJobs(Extension):
             Maintenance("a timetable that Redis has lost", _KEEP_SECONDS, self._write_again),
             self._maintenance("periodic jobs", _EMPTY_SECONDS, self._firing),
             self._maintenance("declared periodic jobs", _KEEP_SECONDS, self._restoring),
+            self._maintenance("records of deleted periodic jobs", _KEEP_SECONDS, self._forgetting),
             self._maintenance("runs that must not overlap", _KEEP_SECONDS, self._releasing),
         )
 
@@ -141,6 +142,11 @@ class PeriodicJobs(Extension):
         from sidekiq_py.extensions.periodic.loading import restore  # as in `start`
 
         return partial(restore, namespaces=self.namespaces)
+
+    def _forgetting(self) -> _Round:
+        from sidekiq_py.extensions.periodic.loading import DeletedJobs  # as in `start`
+
+        return DeletedJobs(self.namespaces).forget
 
     def _releasing(self) -> _Round:
         from sidekiq_py.extensions.periodic.loading import LostRuns  # as in `start`

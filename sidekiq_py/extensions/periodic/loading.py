@@ -207,13 +207,35 @@ def restore(pool: Pool, namespaces: Iterable[str] = (DEFAULT_NAMESPACE,)) -> Non
     for key, own in store.own_states(pool, gone).items():
         effect = store.restore_effect(key, own, now=store.redis_now(pool)) if own.by else None
         if effect is None:
-            pool.command("SREM", DECLARED, key)
+            _write(pool, _name(key), store.forget_effect(key))
         elif _write(pool, _name(key), effect):
             log.warning(
                 "periodic job %s was deleted by another program, and restored as %s declares it; disable it instead",
                 _name(key),
                 own.by,
             )
+
+
+class DeletedJobs:
+    """
+    What Python keeps about jobs that only Ruby declares, such as the reason why one is disabled: it goes with the job.
+
+    Args:
+        namespaces: The namespaces of sidekiq-cron (since 2.0).
+    """
+
+    def __init__(self, namespaces: Iterable[str] = (DEFAULT_NAMESPACE,)) -> None:
+        self._namespaces = tuple(namespaces)
+        self._listed: set[str] = set()
+
+    def forget(self, pool: Pool) -> None:
+        """Delete what is kept about jobs that were there at the last call and have been deleted since."""
+        listed = {key for key, _ in store.listed(pool, namespaces=self._namespaces)}
+        gone = self._listed - listed
+        # Those that were declared are restored, or `restore` forgets them.
+        for key in sorted(gone - store.declared_keys(pool) if gone else gone):
+            _write(pool, _name(key), store.forget_effect(key))
+        self._listed = listed
 
 
 class LostRuns:

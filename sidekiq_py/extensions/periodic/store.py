@@ -296,6 +296,11 @@ def remove_effect(job: StoredJob) -> Effect:
     return (verbs.REMOVE.name, job.own_key, job.layout.set_key(job.namespace), job.key)
 
 
+def forget_effect(key: str) -> Effect:
+    """The command that deletes Python's own data about a job that others have deleted. A job that exists keeps it."""
+    return (verbs.FORGET.name, OWN_PREFIX + key, key)
+
+
 def status_effect(job: StoredJob, *, is_enabled: bool, reason: str, now: float) -> Effect:
     """
     The command that enables or disables a job.

@@ -317,6 +317,7 @@ def test_a_declared_job_that_others_delete_is_written_again(
     assert names() == ["declared"]
     assert redis_client.hgetall("cron_job:default:declared") == before
     assert redis_client.smembers("sidekiq_py:cron_declared") == {b"cron_job:default:declared"}
+    assert redis_client.keys("sidekiq_py:cron:*") == [b"sidekiq_py:cron:cron_job:default:declared"]
 
 
 def test_our_jobs_move_to_the_layout_that_ruby_reads(start: Start, redis_client: redis.Redis) -> None:

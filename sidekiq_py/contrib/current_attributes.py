@@ -16,7 +16,7 @@ Sidekiq 6.4.1 to 8.1.7, middleware/current_attributes.rb and middleware/i18n.rb.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar, Token
 from types import MappingProxyType
 from typing import Any
@@ -113,8 +113,10 @@ def persist(*groups: Attributes) -> None:
             declares are passed on, too, so `persist(Attributes())` passes everything from a job to the jobs that it
             enqueues.
     """
-    keyed = {key_at(index): group for index, group in enumerate(groups)}
-    _install(_Keeper(keyed, _write, read))
+    keeper = _Keeper({key_at(index): group for index, group in enumerate(groups)}, _write, read)
+    _install(keeper)
+    # Outermost, for all other client middleware. Source: 8.1.7 prepends it, too; in 7.3.2 it was not there.
+    program.client_middleware.prepend(keeper.push_again)
 
 
 def persist_locale() -> None:
@@ -168,6 +170,20 @@ class _Keeper:
             if values and payload.get(key) is None:
                 payload[key] = self._write(values, sync_client.current().detection.last)
         return call_next()
+
+    def push_again(self, job: Any, payload: Payload, queue: str, call_next: Callable[[], Any]) -> Any:
+        """Push a retry or a due job with the values that it was enqueued with, for client middleware that uses them."""
+        marks = []
+        try:
+            for key, group in self._groups.items():
+                # What cannot be read fails the job when it runs; here it would hold up the push.
+                with suppress(Exception):
+                    if payload.get(key) is not None:
+                        marks.append((group, group.begin(self._load(payload[key]))))
+            return call_next()
+        finally:
+            for group, mark in marks:
+                group.end(mark)
 
     def __call__(self, job: Any, payload: Payload, queue: str, call_next: Callable[[], Any]) -> Any:
         """Run a job in a thread with the values that it was enqueued with, and undo what it sets."""

@@ -90,6 +90,27 @@ def test_a_job_that_is_pushed_again_keeps_what_it_was_enqueued_with() -> None:
         assert enqueued(cattr={"user_id": 7})["cattr"] == {"user_id": 7}
 
 
+def test_client_middleware_finds_a_job_s_own_values_when_it_is_pushed_again() -> None:
+    """A retry went to the queue of no tenant, or of the tenant whose request pushed it again."""
+    seen: list[tuple[Any, Any]] = []
+    current, other = Attributes(tenant=None), Attributes(shard=None)
+
+    @program.client_middleware.add
+    def note(job: Any, payload: dict[str, Any], queue: str, call_next: Any) -> Any:
+        seen.append((current.tenant, other.shard))
+        return call_next()
+
+    persist(current, other)
+    with current.set(tenant="acme"), other.set(shard=1):
+        enqueued(cattr={"tenant": "zoë"})
+        enqueued(cattr_1="not readable")
+        after = (current.tenant, other.shard)
+    enqueued()
+
+    assert seen == [("zoë", 1), ("acme", 1), (None, None)]
+    assert after == ("acme", 1)
+
+
 def test_what_a_job_sets_does_not_reach_the_next_one() -> None:
     """Both run in the same thread."""
     current = Attributes(user_id=None)

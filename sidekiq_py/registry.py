@@ -224,6 +224,12 @@ class Registry:
         """All classes that can be run, sorted. Active Jobs are listed by their own names, not by their wrapper's."""
         return sorted({name for definition in self for name in definition.classes()})
 
+    def is_active_job(self, class_name: Any) -> bool:
+        """True for a class that is declared as an Active Job alone; it cannot be pushed as a plain job."""
+        if self.find(class_name) is not None:
+            return False
+        return any(definition.resolve is not None and class_name in definition.classes() for definition in self)
+
     def add(self, definition: JobDefinition) -> None:
         """
         Register a job. If its module was reloaded, it replaces its earlier definition.

@@ -81,6 +81,8 @@ def push(
     args = json_arguments(sys.stdin.read() if text == "-" else text)
     declared = registry.find(job_class)
     is_known = declared is not None or job_class in registry.elsewhere
+    if not is_known and registry.is_active_job(job_class):
+        raise click.UsageError(f"{job_class} is an Active Job; enqueue it in a program, with perform_later")
     meant = [] if is_known else [name for name in registry.classes() if name.endswith(f".{job_class}")]
     if len(meant) == 1:
         raise click.UsageError(f"no job is called {job_class}; did you mean {meant[0]}?")

@@ -7,6 +7,7 @@ from datetime import datetime
 import pytest
 
 from sidekiq_py import program
+from sidekiq_py.active_job import forget_active_jobs
 
 
 def job_of(redis_client, queue="default"):
@@ -139,6 +140,20 @@ def test_push_of_a_declared_job_checks_its_arguments(run, redis_client, tmp_path
     near = run("push", "OrderChek", "-r", "module_of_check")
     assert near.exit_code == 0
     assert "No module given with -r declares OrderChek. Did you mean OrderCheck?" in near.stderr
+
+
+def test_push_enqueues_no_active_job(run, redis_client, tmp_path, monkeypatch):
+    """It was pushed without the job object that makes it one, with the question whether its own name was meant."""
+    (tmp_path / "module_of_pay.py").write_text(
+        "from sidekiq_py.active_job import active_job\n@active_job('PushedPayJob')\ndef pay(number): ...\n"
+    )
+    monkeypatch.chdir(tmp_path)
+
+    result = run("push", "PushedPayJob", "[1]", "-r", "module_of_pay")
+    forget_active_jobs()
+
+    assert (result.exit_code, redis_client.keys("*")) == (2, [])
+    assert "PushedPayJob is an Active Job; enqueue it in a program, with perform_later" in result.output
 
 
 def test_push_by_the_bare_name_of_a_function_says_what_workers_expect(run):

@@ -323,6 +323,11 @@ def _class_and_options(job: Any) -> tuple[str, dict[str, Any]]:
     is_name = isinstance(job, str) and job
     definition = registry.find(job) if is_name else definition_of(job)
     defaults = checked_options(program.default_job_options, "default_job_options")
+    active_job = job if is_name else getattr(job, "job_class", None)
+    if definition is None and active_job is not None and registry.is_active_job(active_job):
+        raise JobDeclarationError(
+            f"{active_job} is an Active Job, which cannot be periodic; declare a @job that calls its perform_later"
+        )
     if definition is None and is_name:
         return job, {"queue": "default", **defaults}
     if definition is None:

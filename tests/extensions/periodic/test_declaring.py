@@ -11,6 +11,7 @@ import redis
 from sidekiq_celery import Celery
 
 import sidekiq_py as sidekiq
+from sidekiq_py.active_job import active_job, forget_active_jobs
 from sidekiq_py.api import CronJobs
 from sidekiq_py.errors import ConfigError, JobDeclarationError, SidekiqError
 from sidekiq_py.extensions.periodic import loading, schedule_file, store
@@ -185,6 +186,18 @@ def test_what_is_no_job_is_refused() -> None:
     """A plain function is none."""
     with pytest.raises(JobDeclarationError, match="is not a job; give a @job"):
         sidekiq.periodic("0 9 * * *", len)
+
+
+def test_an_active_job_is_refused() -> None:
+    """By its name, it was pushed without the job object that makes it one, and each run failed."""
+
+    @active_job("PayJob")
+    def pay(number: int) -> None: ...
+
+    for named in (pay, pay.set(queue="low"), "PayJob"):
+        with pytest.raises(JobDeclarationError, match="PayJob is an Active Job, which cannot be periodic"):
+            sidekiq.periodic("0 9 * * *", named, args=[1])
+    forget_active_jobs()
 
 
 def test_a_function_that_wraps_a_job_stands_for_it(start: Start) -> None:

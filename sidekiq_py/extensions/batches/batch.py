@@ -27,7 +27,7 @@ from sidekiq_py.middleware.running import running_here
 from sidekiq_py.options import complaint_about_queue
 from sidekiq_py.redis_access.connection.replies import flat
 from sidekiq_py.redis_access.connection.slices import slices_of
-from sidekiq_py.registry import definition_of
+from sidekiq_py.registry import definition_of, registry
 from sidekiq_py.wire.json_dialect import check_args
 
 __all__ = ["Batch"]
@@ -140,6 +140,11 @@ class Batch:
         _refuse_unknown_event(event)
         if not self._is_new:
             raise BatchError(f"batch {self.bid} is already open; call `on` before its first block of jobs")
+        active_job = callback if isinstance(callback, str) else getattr(callback, "job_class", None)
+        if registry.is_active_job(active_job):
+            raise BatchError(
+                f"{active_job} is an Active Job, which cannot be a callback; give a @job that calls its perform_later"
+            )
         if callback == "" or (not isinstance(callback, str) and definition_of(callback) is None):
             raise BatchError(f"{callback!r} is not a declared job; give a @job, a ruby_job, or a class by its name")
         check_args([options])

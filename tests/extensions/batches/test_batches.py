@@ -940,6 +940,18 @@ def test_wrong_calls_are_refused(app: Program) -> None:
         open_one.wait(0.05)
 
 
+def test_an_active_job_is_no_callback() -> None:
+    """By its name, it was enqueued without the job object that makes it one, and could not run."""
+
+    @active_job("NotifyJob")
+    def notify(bid: str, event: str, options: object) -> None: ...
+
+    for named in (notify, "NotifyJob"):
+        with pytest.raises(BatchError, match="NotifyJob is an Active Job, which cannot be a callback"):
+            sidekiq.Batch().on("success", named)
+    forget_active_jobs()
+
+
 class Transaction:
     """What a database's adapter knows of one."""
 

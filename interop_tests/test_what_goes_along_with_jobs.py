@@ -17,7 +17,7 @@ from interop_tests.conftest import PYTHON_JOBS, RunRuby, StartPython, StartRuby
 from interop_tests.support.python_context import carry_along, current, subject
 from interop_tests.support.ruby import RubyRelease
 from sidekiq_py import program
-from sidekiq_py.active_job import GlobalID, Symbol
+from sidekiq_py.active_job import GlobalID, Symbol, perform_later
 from sidekiq_py.contrib.current_attributes import locale
 from tests.support.waiting import eventually
 
@@ -125,6 +125,18 @@ def test_attributes_and_the_locale_go_along(
     if "one class" in requests:
         assert told["as for 6.4, from Python", "ruby"] == REQUESTS["one class"].seen_by_ruby
         assert told["as for 6.4, from Python", "python"] == REQUESTS["one class"].seen_by_python
+
+
+def test_rails_runs_an_active_job_in_the_locale_of_the_python_that_enqueued_it(
+    redis_client: redis.Redis, start_ruby: StartRuby
+) -> None:
+    """It takes that of the job object, whatever Sidekiq's middleware has set before."""
+    start_ruby(active_job=True)
+    with locale.set(name="de"):
+        perform_later("FactsJob", "from Python")
+
+    [facts] = eventually(lambda: redis_client.lrange("fixture:facts", 0, -1))
+    assert json.loads(facts)["locale"] == "de"
 
 
 def push_from_python(note: str) -> None:

@@ -84,8 +84,15 @@ Receives a push to make after the open transaction commits. Returns False if the
 made at once.
 """
 
+
+def _no_locale() -> str | None:
+    return None
+
+
 interceptor: Interceptor | None = None
 after_commit: AfterCommit | None = None
+current_locale: Callable[[], str | None] = _no_locale
+"""The language of the running request or job, for Active Jobs; `contrib.current_attributes` knows it."""
 
 is_plain = True
 """True if pushes go straight to Redis: nothing intercepts or defers them, and arguments are strict."""
@@ -189,8 +196,9 @@ def configure(
 
 def reset() -> None:
     """Reset all settings, handlers (those of telemetry, too) and middleware to the state at the program's start."""
-    global _settings, interceptor, after_commit, iteration_limits
+    global _settings, interceptor, after_commit, current_locale, iteration_limits
     _settings = interceptor = after_commit = None
+    current_locale = _no_locale
     iteration_limits = IterationLimits()
     redaction_policy.use(None)
     client_middleware.clear()

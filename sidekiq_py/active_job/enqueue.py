@@ -13,6 +13,7 @@ from time import time, time_ns
 from typing import Any, NamedTuple
 from uuid import uuid4
 
+from sidekiq_py import program
 from sidekiq_py.active_job.arguments import serialize
 from sidekiq_py.active_job.current import current_active_job
 from sidekiq_py.active_job.job_object import JobObject, Placement, due_at_ns, push_item
@@ -32,7 +33,7 @@ class Options:
         wait: Seconds or a timedelta from now.
         wait_until: An aware datetime or epoch seconds, instead of *wait*.
         priority: Stored for the Rails side.
-        locale: By default that of the Active Job running here, or "en".
+        locale: By default the one that `persist_locale` passes on, that of the Active Job running here, or "en".
         timezone: Rails' name of a zone; by default that of the Active Job running here.
         job_id: A UUID; by default a new one.
         sidekiq_options: The options that the Ruby class declares with `sidekiq_options`, such as {"retry": 5}.
@@ -111,7 +112,7 @@ class PendingJob:
             "arguments": serialize(self.arguments, rails),
             "executions": 0,
             "exception_executions": {},
-            "locale": options.locale or (around.locale if around else None),
+            "locale": options.locale or program.current_locale() or (around.locale if around else None),
             "timezone": options.timezone or (around.timezone if around else None),
         }
 

@@ -23,11 +23,12 @@ from typing import Any
 
 from sidekiq_py import program
 from sidekiq_py.active_job.arguments import deserialize, serialize
+from sidekiq_py.active_job.execution import job_object_of
 from sidekiq_py.active_job.rails import Rails
 from sidekiq_py.active_job.values import Symbol
 from sidekiq_py.client import sync_client
 from sidekiq_py.errors import ConfigError
-from sidekiq_py.wire.dialect import Dialect
+from sidekiq_py.wire.dialect import NEW_WRAPPER, OLD_WRAPPER, Dialect
 
 Payload = dict[str, Any]
 
@@ -120,8 +121,12 @@ def persist(*groups: Attributes) -> None:
 
 
 def persist_locale() -> None:
-    """Store `locale.name` with each job under the key `locale`, as Rails does, and restore it from there."""
-    _install(_Keeper({LOCALE: locale}, lambda values, dialect: values["name"], lambda stored: {"name": stored}))
+    """
+    Store `locale.name` with each job under the key `locale`, as Rails does, and restore it from there. An Active Job
+    has it in its job object, too, which is where Rails looks.
+    """
+    _install(_LocaleKeeper({LOCALE: locale}, lambda values, dialect: values["name"], lambda stored: {"name": stored}))
+    program.current_locale = lambda: locale.name
 
 
 def key_at(index: int) -> str:
@@ -202,13 +207,24 @@ class _Keeper:
             self._end(marks)
 
     def _begin(self, payload: Payload) -> list[Token[Mapping[str, Any]]]:
-        stored = {key: payload.get(key) for key in self._groups}
+        stored = {key: self._stored(payload, key) for key in self._groups}
         values = [{} if stored[key] is None else self._load(stored[key]) for key in self._groups]
         return [group.begin(own) for group, own in zip(self._groups.values(), values, strict=True)]
+
+    def _stored(self, payload: Payload, key: str) -> Any:
+        return payload.get(key)
 
     def _end(self, marks: list[Token[Mapping[str, Any]]]) -> None:
         for group, mark in zip(self._groups.values(), marks, strict=True):
             group.end(mark)
+
+
+class _LocaleKeeper(_Keeper):
+    """The middleware for the locale: an Active Job runs in that of its job object, as in Rails."""
+
+    def _stored(self, payload: Payload, key: str) -> Any:
+        job = job_object_of(payload) if payload.get("class") in (OLD_WRAPPER, NEW_WRAPPER) else None
+        return (job or {}).get(key) or payload.get(key)
 
 
 def _install(keeper: _Keeper) -> None:

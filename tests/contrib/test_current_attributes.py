@@ -11,11 +11,14 @@ import pytest
 
 import sidekiq_py as sidekiq
 from sidekiq_py import program
+from sidekiq_py.active_job import perform_later
 from sidekiq_py.client import sync_client
 from sidekiq_py.contrib.current_attributes import Attributes, locale, persist, persist_locale, read
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.middleware.running import arun, run
 from sidekiq_py.registry import FunctionDefinition
+from sidekiq_py.testing import fake
+from sidekiq_py.wire.dialect import OLD_WRAPPER
 from tests.support.missing_tools import skip_or_fail
 
 PAIRS = [[{"_aj_serialized": "ActiveJob::Serializers::SymbolSerializer", "value": "user_id"}, 7]]
@@ -216,6 +219,27 @@ def test_the_locale_goes_along() -> None:
     assert payload[1]["locale"] == "de"
     assert "locale" not in enqueued()
     assert perform({"args": []}, lambda: locale.name) is None
+
+
+def test_an_active_job_has_the_locale_in_its_job_object() -> None:
+    """Rails runs it in that locale, whatever Sidekiq's middleware has set before."""
+    persist_locale()
+
+    with fake() as enqueued, locale.set(name="de"):
+        perform_later("Report")
+        perform_later("Report", locale="fr")
+
+    assert [job.payload["args"][0]["locale"] for job in enqueued] == ["de", "fr"]
+
+
+def test_an_active_job_of_rails_runs_in_its_own_locale() -> None:
+    """Most Rails programs do without Sidekiq's middleware for locales, as Active Job has its own."""
+    persist_locale()
+    payload = {"class": OLD_WRAPPER, "args": [{"job_class": "Report", "locale": "de"}]}
+
+    assert perform(payload, lambda job: locale.name) == "de"
+    assert perform({**payload, "locale": "fr"}, lambda job: locale.name) == "de"
+    assert perform({**payload, "class": "Plain", "locale": "fr"}, lambda job: locale.name) == "fr"
 
 
 def test_a_real_push_carries_them(redis_client: Any) -> None:

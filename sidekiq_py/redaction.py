@@ -47,7 +47,10 @@ _BRACKETS = frozenset("[{(<")
 # Longer keys are not cached, because the cache could then grow to any size.
 _LONGEST_KEY = 100
 _VARIABLE = "SIDEKIQ_REDACTION"
-_MAILERS = ("ActionMailer::DeliveryJob", "ActionMailer::MailDeliveryJob")
+# Since Rails 6.0, the arguments of the action are in a hash, beside `params`.
+_MAIL_WITH_HASH = "ActionMailer::MailDeliveryJob"
+_MAILERS = ("ActionMailer::DeliveryJob", _MAIL_WITH_HASH)
+_BEFORE_MAIL = 3
 # Under this key, a task of `sidekiq_celery` may have its arguments once more: as text, or as base64, in which no hidden
 # value can be found.
 _CELERY = "celery"
@@ -63,7 +66,7 @@ class Redaction:
         keys: Globs of key names to hide in every job, at any depth. Case is ignored.
         jobs: Maps a glob of class names to what is hidden in those jobs: globs of key names, `args[0]` for the first
             argument, or `args` for all arguments. For Active Job, use the job's own class and arguments, not the
-            wrapper's.
+            wrapper's; for a mail, the mailer and the arguments of its method.
 
     Raises:
         ConfigError: A rule would hide nothing: a text in place of a list, a position that is not a number, or one in
@@ -214,9 +217,25 @@ class Redaction:
         if isinstance(args, list) and len(args) == 1 and isinstance(args[0], dict) and "job_class" in args[0]:
             # The arguments of an Active Job are one level deeper.
             inner = {key: self._part(key, value, patterns) for key, value in args[0].items() if key != "arguments"}
-            own = args[0].get("arguments")
-            return [{**inner, "arguments": self._list(own, patterns, places)}] if "arguments" in args[0] else [inner]
+            if "arguments" in args[0]:
+                inner["arguments"] = self._inner_arguments(args[0]["job_class"], args[0]["arguments"], patterns, places)
+            return [inner]
         return self._list(args, patterns, places)
+
+    def _inner_arguments(
+        self, job_class: Any, values: Any, patterns: tuple[str, ...], places: frozenset[int | None]
+    ) -> Any:
+        if job_class not in _MAILERS or not isinstance(values, list):
+            return self._list(values, patterns, places)
+        # Mailer, action and `deliver_now` precede the arguments of the action, by which a mail is known.
+        before, own = values[:_BEFORE_MAIL], values[_BEFORE_MAIL:]
+        shown = [self._value(value, patterns) for value in before]
+        if job_class != _MAIL_WITH_HASH or len(own) != 1 or not isinstance(own[0], dict):
+            return [*shown, *self._list(own, patterns, places)]
+        hidden = {key: self._part(key, value, patterns) for key, value in own[0].items()}
+        if hidden.get("args", REDACTED) != REDACTED:
+            hidden["args"] = self._list(own[0]["args"], patterns, places)
+        return [*shown, hidden]
 
     def _list(self, values: Any, patterns: tuple[str, ...], places: frozenset[int | None]) -> Any:
         if not isinstance(values, list):

@@ -171,6 +171,40 @@ def test_a_mail_is_known_by_its_mailer():
     )
 
 
+@pytest.mark.parametrize(
+    ("job_class", "own", "shown"),
+    [
+        (
+            "ActionMailer::MailDeliveryJob",
+            [{"params": {"to": "anna", "n": 1}, "args": ["anna", "b"], "_aj_ruby2_keywords": ["params", "args"]}],
+            [{"params": {"to": REDACTED, "n": 1}, "args": [REDACTED, "b"], "_aj_ruby2_keywords": ["params", "args"]}],
+        ),
+        ("ActionMailer::DeliveryJob", ["anna", {"args": "b", "to": "anna"}], [REDACTED, {"args": "b", "to": REDACTED}]),
+        ("ActionMailer::DeliveryJob", [{"args": ["anna"]}], [REDACTED]),
+        ("ActionMailer::MailDeliveryJob", [{"args": "anna"}], [{"args": REDACTED}]),
+        ("ActionMailer::MailDeliveryJob", [{"params": {}}], [{"params": {}}]),
+        ("ActionMailer::MailDeliveryJob", ["anna"], [REDACTED]),
+        ("ActionMailer::MailDeliveryJob", [], []),
+    ],
+)
+def test_the_first_argument_of_a_mail_is_that_of_its_method(job_class, own, shown):
+    """What precedes it in the payload names the mailer, and hides nothing."""
+    inner = {"job_class": job_class, "arguments": ["UserMailer", "welcome", "deliver_now", *own]}
+
+    hidden = Redaction(jobs={"UserMailer*": ["to", "args[0]"]}).apply(job(inner, klass="Wrapper"))
+
+    assert hidden["args"] == [{**inner, "arguments": ["UserMailer", "welcome", "deliver_now", *shown]}]
+
+
+def test_a_key_of_a_mail_may_hide_all_of_its_arguments():
+    """Beside a rule for one of them."""
+    inner = {"job_class": "ActionMailer::MailDeliveryJob", "arguments": ["M", "a", "deliver_now", {"args": [1, 2]}]}
+
+    hidden = Redaction(jobs={"M": ["arg?", "args[0]"]}).apply(job(inner, klass="Wrapper"))
+
+    assert hidden["args"][0]["arguments"][3] == {"args": REDACTED}
+
+
 def test_the_file_of_the_environment_is_the_policy_until_a_program_sets_one(tmp_path, monkeypatch):
     """Of workers, commands and dashboards alike."""
     (tmp_path / "redaction.yml").write_text("keys: [iban]\njobs: {Mail: ['args[0]']}\n")

@@ -65,8 +65,8 @@ local left, taken, tail, tail_from = {}, {}, {}, {}
 local count, bytes = 0, 0
 local is_strict = true
 for i = FIRST, #KEYS do
-  left[i] = is_paused[i] and 0 or redis.pcall('LLEN', KEYS[i])
-  if type(left[i]) == 'table' then
+  left[i] = is_paused[i] and 0 or read('LLEN', KEYS[i])
+  if not left[i] then
     paused[#paused + 1] = FIRST - i - 1
     left[i] = 0
   end

@@ -97,6 +97,22 @@ def test_a_queue_that_is_no_list_keeps_no_other_from_being_served(
     eventually(lambda: 9 in worker.ran)
 
 
+def test_a_queue_that_redis_refuses_to_read_is_not_taken_for_a_foreign_key(
+    start: Callable[[], Worker], redis_client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever followed the advice to delete the key would lose its jobs."""
+    redis_client.execute_command("ACL", "SETUSER", "default", "-llen")
+    try:
+        worker = start()
+        redis_client.lpush("queue:a", job_text(1, "run"))
+        eventually(lambda: any("Redis refuses commands that a worker needs" in text for text in worker.reported))
+    finally:
+        redis_client.execute_command("ACL", "SETUSER", "default", "+llen")
+
+    wait_for_runs(worker, 1)
+    assert "is not a list" not in caplog.text
+
+
 def test_jobs_that_fail_hold_no_thread_while_the_retry_set_is_none(
     start: Callable[[], Worker], redis_client: redis.Redis
 ) -> None:

@@ -1,5 +1,5 @@
--- The reply to a command that reads; nil if its key has the wrong type. Such a key names no paused queue and no suspect, and it must
--- not keep all jobs from running. Other errors, as for a user who may not read the key, end the script.
+-- The reply to a command that reads; nil if its key has the wrong type. Such a key holds no jobs and names no paused queue and no
+-- suspect, and it must not keep all jobs from running. Other errors, as for a user who may not read the key, end the script.
 local function read(...)
   local reply = redis.pcall(...)
   if type(reply) ~= 'table' or not reply.err then return reply end

@@ -116,13 +116,15 @@ def _django_failure(settings: str, error: Exception) -> click.ClickException:
 def _module_name(name: str, directory: Path) -> str:
     """The dotted name under which *name* can be imported. Adds its folder to the import path if necessary."""
     path = directory / name
-    if name.endswith(".rb") or (path / "config" / "application.rb").exists():
+    # Unlike `Path`'s, these are False for a name that is too long, and in a directory that this user may not enter.
+    is_file, is_directory = os.path.isfile(path), os.path.isdir(path)
+    if name.endswith(".rb") or os.path.exists(path / "config" / "application.rb"):
         raise ConfigError(f"{name} (-r) is Ruby; name the Python modules that declare jobs: -r myapp.jobs")
-    if path.is_file() and path.suffix == ".py":
+    if is_file and path.suffix == ".py":
         return _dotted(path.resolve().with_suffix(""), directory)
-    if path.is_dir() and (path / "__init__.py").exists():
+    if is_directory and os.path.exists(path / "__init__.py"):
         return _dotted(path.resolve(), directory)
-    if path.is_dir() and ("/" in name or not _exists(name)):
+    if is_directory and ("/" in name or not _exists(name)):
         return _jobs_in(path, name)
     if name.endswith(".py") or "/" in name:
         raise ConfigError(f"there is no {name} (-r) in {directory}")
@@ -130,7 +132,7 @@ def _module_name(name: str, directory: Path) -> str:
 
 
 def _jobs_in(path: Path, name: str) -> str:
-    if not (path / f"{_JOBS}.py").exists() and not (path / _JOBS).is_dir():
+    if not os.path.exists(path / f"{_JOBS}.py") and not os.path.isdir(path / _JOBS):
         raise ConfigError(f"{name} (-r) is not a package and has no {_JOBS}.py; name the modules that declare jobs")
     sys.path.insert(0, str(path.resolve()))
     return _JOBS

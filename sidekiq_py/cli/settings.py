@@ -7,6 +7,7 @@ overrides the file, but not a flag. Source: Sidekiq 6.4.1 and 8.1.7, cli.rb, `se
 """
 
 import logging
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -187,7 +188,7 @@ def _misspelled(given: Any, known: frozenset[str], place: str) -> list[str]:
 def find_default_file(*directories: Path) -> Path | None:
     """The configuration file of the application in the first of these directories that has one, or None."""
     candidates = [directory / "config" / name for directory in directories for name in DEFAULT_FILES]
-    return next((path for path in candidates if path.is_file()), None)
+    return next((path for path in candidates if os.path.isfile(path)), None)
 
 
 def environment_name(flag: str | None, variables: Mapping[str, str]) -> str:
@@ -301,7 +302,8 @@ def _flagged_extension_keys(given: Iterable[str]) -> Mapping[str, ExtensionPolic
 
 def _home(require: Any, directory: Path) -> Path:
     """The application's directory: the first directory that `-r` names, else the current one."""
-    named = [directory / str(entry) for entry in (require or ()) if (directory / str(entry)).is_dir()]
+    # Unlike `Path.is_dir`, this is False for a name that is too long, and in a directory that this user may not enter.
+    named = [directory / str(entry) for entry in (require or ()) if os.path.isdir(directory / str(entry))]
     return named[0] if named else directory
 
 

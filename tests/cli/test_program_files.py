@@ -231,6 +231,15 @@ def test_a_program_beside_this_library_whose_name_begins_like_it_has_its_line_sh
     assert f'File "{tmp_path}/sidekiq_py_shop/jobs.py", line 3' in trace
 
 
+@pytest.mark.parametrize("command", [["worker"], ["push", "X"], ["doctor"]])
+def test_a_name_too_long_for_a_file_is_that_of_no_module(command: list[str]) -> None:
+    """Such as one from a variable that was filled by mistake."""
+    result = CliRunner().invoke(main, [*command, "-r", "x" * 300])
+
+    assert result.exit_code == 2
+    assert f"there is no module '{'x' * 300}' (-r)" in result.output
+
+
 @pytest.mark.parametrize("command", [["worker", "-r", "app"], ["push", "X", "-r", "app"], ["doctor", "-r", "app"]])
 def test_a_working_directory_that_was_deleted_is_named(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

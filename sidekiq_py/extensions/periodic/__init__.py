@@ -8,10 +8,10 @@ to declare jobs; `store` reads and changes the timetable; `firing` pushes what i
 periodic jobs.
 """
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar
 
 from sidekiq_py.config import Config
@@ -180,4 +180,4 @@ def _has_declared(config: Config) -> bool:
     if declared is not None and declared.declarations:
         return True
     named = named_file(config.extra) is not None
-    return named or any(Path(place).is_file() for place in usual_places(config.extra))
+    return named or any(os.path.isfile(place) for place in usual_places(config.extra))

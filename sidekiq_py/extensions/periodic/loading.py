@@ -42,7 +42,7 @@ def load(pool: Pool, config: Config, *, cron_version: str | None, directory: Pat
         RedisError: Redis cannot be reached.
     """
     program = config.tag or "python"
-    here = directory or Path.cwd()
+    here = directory or _working_directory()
     given = named_file(config.extra)
     path = schedule_file.find(given, usual_places(config.extra), here)
     declared = list(declarations)
@@ -61,6 +61,14 @@ def load(pool: Pool, config: Config, *, cron_version: str | None, directory: Pat
     save(pool, layout, declared)
     _remove_obsolete(pool, layout, declared, ours)
     return len(declared)
+
+
+def _working_directory() -> Path:
+    """The working directory. If it was deleted, as an old release is after a deploy, nothing is found in it."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return Path()
 
 
 def _of_file(path: Path, place: str, *, is_named: bool) -> list[Declaration] | None:

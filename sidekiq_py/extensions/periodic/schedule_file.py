@@ -11,6 +11,7 @@
 The file may contain ERB, as in the gem. Source: sidekiq-cron 1.8.0 and 2.3.1, schedule_loader.rb, `load_from_hash`.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -49,10 +50,10 @@ def find(given: str | None, usual: Iterable[str], directory: Path) -> Path | Non
     """
     if given is not None:
         path = directory / given
-        if not path.is_file():
+        if not os.path.isfile(path):
             raise ConfigError(f"there is no file {path}; --schedule names the file with the periodic jobs")
         return path
-    return next((path for place in usual if (path := directory / place).is_file()), None)
+    return next((path for place in usual if os.path.isfile(path := directory / place)), None)
 
 
 def _refuse(error: ConfigError) -> None:

@@ -1,7 +1,9 @@
 """Ways to declare a periodic job, and who removes it."""
 
 import functools
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,10 +15,12 @@ from sidekiq_celery import Celery
 import sidekiq_py as sidekiq
 from sidekiq_py.active_job import active_job, forget_active_jobs
 from sidekiq_py.api import CronJobs
+from sidekiq_py.config import Config
 from sidekiq_py.errors import ConfigError, JobDeclarationError, SidekiqError
-from sidekiq_py.extensions.periodic import loading, schedule_file, store
+from sidekiq_py.extensions.periodic import PeriodicJobs, loading, schedule_file, store
 from sidekiq_py.extensions.periodic.cron_text import CronTextError
 from sidekiq_py.extensions.periodic.declared import declarations, declare, make
+from sidekiq_py.extensions.periodic.keys import usual_places
 from sidekiq_py.redis_access.connection.pool import Pool
 from tests.extensions.periodic.conftest import NOON
 from tests.web.conftest import round_trips
@@ -429,6 +433,52 @@ def test_a_job_that_leaves_the_file_is_removed(
 
     assert names() == ["report"]
     assert "hourly was removed: shop:jobs.yml no longer declares it. If another program does, give each" in caplog.text
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Nobody may enter the folder within the block; root, who may enter any, is another user for that long."""
+    folder.chmod(0)
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+        folder.chmod(0o700)
+
+
+def test_a_folder_that_this_user_may_not_enter_has_no_schedule_file(
+    pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as the working directory of an image, made by root."""
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "schedule.yml").write_text(SCHEDULE)
+    monkeypatch.chdir(tmp_path)
+    pool.command("PING")
+
+    with locked(tmp_path / "config"):
+        PeriodicJobs().start(pool, Config())
+        found = schedule_file.find(None, usual_places({}), tmp_path)
+
+    assert found is None
+    assert names() == []
+
+
+def test_a_deleted_working_directory_has_no_schedule_file(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is declared in code is written all the same."""
+    gone = tmp_path / "release"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    sidekiq.periodic("0 * * * *", "Report")
+
+    start()
+
+    assert names() == ["Report"]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The program `sidekiq-celery`: finds the app and runs a command."""
 
+import errno
 import os
 import traceback
 from pathlib import Path
@@ -126,4 +127,9 @@ def _add_user_options(app: Any) -> None:
 
 def main() -> Any:
     """Run the command line of this process."""
-    return celery(auto_envvar_prefix="CELERY", prog_name="sidekiq-celery")
+    try:
+        return celery(auto_envvar_prefix="CELERY", prog_name="sidekiq-celery")
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise SystemExit(f"Error: The output could not be written: {error.strerror}.") from error

@@ -12,6 +12,7 @@ from sidekiq_celery.bin.base import (
     handle_preload_options,
     own_setting,
     reaching_redis,
+    writing,
 )
 from sidekiq_celery.events.cursesmon import INSTEAD
 from sidekiq_celery.platforms import EX_UNAVAILABLE
@@ -49,7 +50,7 @@ def events(
             raise CeleryCommandException(
                 f"Unable to run the `events` command. Reason: {error}", EX_UNAVAILABLE
             ) from error
-        with reaching_redis():
+        with writing(options["pidfile"], options["logfile"]), reaching_redis():
             evcam(camera, app=app, freq=frequency, maxrate=maxrate, **options)
     else:
         raise click.UsageError(INSTEAD)

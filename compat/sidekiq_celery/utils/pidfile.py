@@ -42,6 +42,11 @@ def write_pidfile(path: str) -> Callable[[], None]:
             # The file of another user's process.
             _refuse_living(path, file.read_text(encoding="ascii", errors="replace"))
         raise
+    except OSError as error:
+        if error.filename is None:
+            # A full disk, for example, does not say which file it was.
+            error.filename = path
+        raise
 
     def remove() -> None:
         try:

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -83,11 +84,11 @@ def test_the_help_of_a_command_lists_its_options_alone(call: Call, name: str) ->
     assert all(line.startswith("  -") or line.startswith("   ") for line in options.splitlines()[1:])
 
 
-@pytest.mark.parametrize("name", ["worker", "beat"])
+@pytest.mark.parametrize("name", ["worker", "beat", "events --camera sidekiq_celery.events.snapshot.Polaroid"])
 @pytest.mark.parametrize("option", ["--pidfile", "--logfile"])
 def test_a_file_that_cannot_be_written_takes_no_traceback(call: Call, name: str, option: str) -> None:
     """In a container, for example, whose file system is read-only."""
-    done = call(name, option, "/proc/none/file")
+    done = call(*name.split(), option, "/proc/none/file")
 
     assert done.exit_code == 1
     assert done.output.endswith(
@@ -499,6 +500,40 @@ def test_a_pidfile_of_a_living_process_is_respected(call: Call, tmp_path: Path) 
     assert f"says that process {os.getppid()} is already running" in call("-q", "worker", "--pidfile", str(file)).output
     assert f"says that process {os.getppid()} is already running" in call("-q", "beat", "--pidfile", str(file)).output
     assert file.read_text() == f"{os.getppid()}\n"
+
+
+def test_a_pidfile_on_a_full_disk_takes_no_traceback(call: Call, tmp_path: Path) -> None:
+    """The error of such a write does not say which file it is about."""
+    file = tmp_path / "worker.pid"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        done = call("worker", "--pidfile", str(file))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    assert done.exit_code == 1
+    assert done.output.endswith(
+        f"Error: {file} cannot be written: File too large; name another file, or leave the option out\n"
+    )
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["-A", _PROJECT, "report"]], ids=lambda arguments: arguments[-1])
+def test_a_full_disk_for_the_output_is_told_in_one_sentence(redis_url: str, arguments: list[str]) -> None:
+    """And by the exit code: a script must not take half the output for all of it."""
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            command(*arguments),
+            env={**os.environ, **environment(REDIS_URL=redis_url)},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    assert done.returncode == 1
+    assert done.stderr == "Error: The output could not be written: No space left on device.\n"
 
 
 def test_a_worker_starts_although_the_disk_of_its_log_is_full(redis_url: str, redis_client: redis.Redis) -> None:

@@ -12,6 +12,7 @@ from sidekiq_celery.worker.control_channel import Recipient, on_message
 from sidekiq_celery.worker.running import tasks_of
 from sidekiq_celery.worker.stats import memory_report, memory_text, stats_of
 from sidekiq_celery.worker.task_info import waiting_jobs
+from sidekiq_py.payloads import escaped
 
 logger = logging.getLogger("celery.worker.control")
 
@@ -97,7 +98,7 @@ def shutdown(state: Any, msg: str = "Got shutdown from remote", **kwargs: Any) -
 @on_message("stop")
 def stop(recipient: Recipient, msg: str) -> None:
     """Stop warmly, as TERM does. Unlike a second TERM, a second call does not hurry the shutdown."""
-    logger.warning(msg)
+    logger.warning("%s", escaped(msg))
     if recipient.supervisor is not None:
         recipient.supervisor.ask_to_stop()
     elif recipient.launcher is not None:

@@ -8,6 +8,7 @@ from sidekiq_celery._admission import rate_limits
 from sidekiq_celery._run.time_limits import problem_with
 from sidekiq_celery.worker.commands import control_command, nok, ok
 from sidekiq_celery.worker.control_channel import Recipient, on_message
+from sidekiq_py.payloads import escaped
 from sidekiq_py.worker import registry
 
 logger = logging.getLogger("celery.worker.control")
@@ -40,7 +41,7 @@ def time_limit(
     """Tell worker(s) to modify the time limit for task by type."""
     task = state.app.tasks.get(task_name)
     if task is None:
-        logger.error("Change time limit attempt for unknown task %s", task_name)
+        logger.error("Change time limit attempt for unknown task %s", escaped(str(task_name)))
         return nok("unknown task")
     if (problem := problem_with(hard=hard, soft=soft)) is not None:
         return nok(f"{problem}; nothing was changed")

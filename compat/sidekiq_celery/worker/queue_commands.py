@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from sidekiq_celery.worker.commands import control_command, nok, ok
 from sidekiq_celery.worker.control_channel import Recipient, on_message
 from sidekiq_celery.worker.engine_config import queue_configs
+from sidekiq_py.payloads import escaped
 
 if TYPE_CHECKING:
     from sidekiq_py.worker import Launcher
@@ -41,7 +42,7 @@ def add_consumer(
     # Applied here first, so that the caller gets the error for a bad queue and no process serves it.
     _select(state.app, **about)
     state.remote_control.tell_all("serve", **about)
-    logger.info("Started consuming from %s", queue)
+    logger.info("Started consuming from %s", escaped(queue))
     return ok(f"add consumer {queue}")
 
 
@@ -51,7 +52,7 @@ def cancel_consumer(state: Any, queue: str, **kwargs: Any) -> dict[str, str]:
     if problem := _problem_with(queue=queue):
         return nok(problem)
     state.remote_control.tell_all("leave", queue=queue)
-    logger.info("Canceling queue %s", queue)
+    logger.info("Canceling queue %s", escaped(queue))
     return ok(f"no longer consuming from {queue}")
 
 

@@ -13,7 +13,7 @@ from sidekiq_celery.utils.functional import maybe_list
 from sidekiq_celery.worker.commands import control_command, inspect_command, nok, ok
 from sidekiq_celery.worker.control_channel import Recipient, on_message
 from sidekiq_py.errors import PayloadError
-from sidekiq_py.payloads import parse_job
+from sidekiq_py.payloads import escaped, parse_job
 from sidekiq_py.worker import UnitOfWork
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def end_tasks(recipient: Recipient, signal_number: int, task_ids: Sequence[str])
     """End the given tasks that run here."""
     for task_id, unit in _running(recipient, task_ids, ()):
         if recipient.launcher is not None and _end(recipient.launcher, unit, signal_number):
-            logger.info("Terminating %s (%s)", task_id, signal_number)
+            logger.info("Terminating %s (%s)", escaped(task_id), signal_number)
 
 
 def _end(launcher: "Launcher", unit: UnitOfWork, signal_number: int) -> bool:

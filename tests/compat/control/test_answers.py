@@ -255,6 +255,21 @@ def test_pickled_commands_are_refused(worker: Asked) -> None:
     assert "cannot be read, and is ignored" in worker.process.log
 
 
+def test_names_in_commands_forge_no_line_of_the_log(worker: Asked) -> None:
+    """Whoever may send a command could otherwise write what looks like the worker's own."""
+    forged = "q\n[2030-01-01 00:00:00,000: CRITICAL/MainProcess] forged"
+
+    worker.broadcast("add_consumer", queue=forged)
+    worker.broadcast("cancel_consumer", queue=forged)
+    worker.broadcast("time_limit", task_name=forged, soft=1)
+
+    shown = forged.replace("\n", "\\n")
+    assert f"Started consuming from {shown}\n" in worker.process.log
+    assert f"Canceling queue {shown}\n" in worker.process.log
+    assert f"unknown task {shown}\n" in worker.process.log
+    assert forged not in worker.process.log
+
+
 def test_replies_do_not_pile_up(worker: Asked) -> None:
     """Those that were read are gone; those that nobody reads go by themselves."""
     worker.inspect("ping")

@@ -149,12 +149,12 @@ def test_control_answers_again_when_redis_is_back(pool: str, new_redis_server: C
 
 @pytest.mark.parametrize("pool", ["prefork", "threads"])
 def test_a_worker_is_shut_down_by_remote_control(pool: str, start: Start) -> None:
-    """Warmly: what runs may finish. It answers until then."""
+    """Warmly: what runs may finish. It answers until then. The message of whoever asks takes one line of the log."""
     worker = start(pool)
     task_id = worker.send(pool)
 
-    assert worker.broadcast("shutdown") == {"ok": "shutting down"}
-    eventually(lambda: "Got shutdown from remote" in worker.process.log or None, within_seconds=SECONDS)
+    assert worker.broadcast("shutdown", msg="For a\ndeploy") == {"ok": "shutting down"}
+    eventually(lambda: r"For a\ndeploy" in worker.process.log or None, within_seconds=SECONDS)
     assert worker.inspect("active")[0]["id"] == task_id
     worker.redis.rpush(f"release:{pool}", "now")
 

@@ -17,7 +17,7 @@ from sidekiq_celery._wire.json_values import to_plain, with_bare_floats
 from sidekiq_celery._wire.message import shown
 from sidekiq_celery._wire.payload import EMBEDS, SAME_NAME, task_headers_of
 from sidekiq_celery.bridge.envelope import Envelope
-from sidekiq_celery.bridge.fates import Fate, Found, Kind, Left, Moved
+from sidekiq_celery.bridge.fates import MALFORMED, Fate, Found, Kind, Left, Moved
 from sidekiq_celery.bridge.layout import CeleryLayout
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import InvalidTaskError
@@ -26,6 +26,7 @@ from sidekiq_py.errors import PayloadError
 
 NO_TASK = "no task of this app; Sidekiq's workers run it"
 OURS = "part of a workflow of sidekiq_celery; a worker here has to run it"
+UNSENDABLE = "it contains what no message of Celery can hold; a worker here has to run it"
 SEALED = "its arguments are in a serializer other than JSON; a worker here has to run it"
 
 _OURS = frozenset({"celery.chord_start", "celery.chord_fail", "celery.step_ended"})
@@ -61,7 +62,7 @@ class Backward:
         try:
             payload = payloads.parse_job(found.text)
             task_headers = task_headers_of(payload)
-        except (PayloadError, InvalidTaskError, RecursionError):
+        except (PayloadError, InvalidTaskError, *MALFORMED):
             return Left(NO_TASK)
         if not task_headers and payload["class"] not in self._tasks:
             return Left(NO_TASK)
@@ -72,11 +73,16 @@ class Backward:
             or "message" in task_headers
         ):
             return Left(OURS)
-        chain = self._chain(task_headers)
+        try:
+            return self._judge(_Job(found, payload, task_headers))
+        except MALFORMED:
+            return Left(UNSENDABLE)
+
+    def _judge(self, job: _Job) -> Fate:
+        chain = self._chain(job.task_headers)
         if chain is None:
             return Left(OURS)
-        job = _Job(found, payload, task_headers)
-        return self._sealed(job, chain) if "body" in task_headers else self._open(job, chain)
+        return self._sealed(job, chain) if "body" in job.task_headers else self._open(job, chain)
 
     def _chain(self, task_headers: Mapping[str, Any]) -> list[Any] | None:
         """The rest of a chain in Celery's form, the next step last. Returns None if Celery could not finish it."""

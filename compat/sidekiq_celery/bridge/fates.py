@@ -12,6 +12,9 @@ Where a message goes: into its queue, into the set `schedule`, into the dead set
 because client middleware has stopped it.
 """
 
+MALFORMED = (TypeError, ValueError, LookupError, AttributeError, OverflowError, RecursionError)
+"""Errors that a value of an unexpected type in a message may raise anywhere in a judge."""
+
 
 class Left(NamedTuple):
     """

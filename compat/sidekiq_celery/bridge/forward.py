@@ -20,14 +20,14 @@ from sidekiq_celery._send.items import item_of_message
 from sidekiq_celery._wire.message import TaskMessage
 from sidekiq_celery._wire.payload import EMBEDDED, EMBEDS, KEY, sealed, task_headers_of_message
 from sidekiq_celery.bridge.envelope import Envelope, read_json
-from sidekiq_celery.bridge.fates import Fate, Found, Left, Moved
+from sidekiq_celery.bridge.fates import MALFORMED, Fate, Found, Left, Moved
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import InvalidTaskError
 from sidekiq_celery.utils.ids import uuid
 from sidekiq_celery.utils.time import maybe_make_aware
 from sidekiq_py import payloads
 from sidekiq_py.errors import ArgumentTypeError, ArgumentValueError, PayloadError
-from sidekiq_py.payloads import keys, record_failure
+from sidekiq_py.payloads import escaped, keys, record_failure
 
 CHORD = "part of a chord that was called under Celery; a Celery worker has to finish it"
 MAYBE_CHORD = "member of a group in a body that is not opened, so maybe part of a chord; a Celery worker has to run it"
@@ -51,8 +51,6 @@ _OF_PROTOCOL_1 = (
     "task", "id", "eta", "expires", "retries", "timelimit", "group", "group_index", "root_id", "parent_id", "shadow",
     "origin", "argsrepr", "kwargsrepr",
 )  # fmt: skip
-# Errors that a value of an unexpected type may raise somewhere below.
-_BENT = (TypeError, ValueError, LookupError, AttributeError, OverflowError, RecursionError)
 
 
 class Forward:
@@ -84,7 +82,7 @@ class Forward:
             envelope = envelope or Envelope.from_text(found.text)
             headers = envelope.headers
             return self._judge(envelope, queue)
-        except (InvalidTaskError, PayloadError, ArgumentTypeError, ArgumentValueError, *_BENT) as error:
+        except (InvalidTaskError, PayloadError, ArgumentTypeError, ArgumentValueError, *MALFORMED) as error:
             return self._unreadable(found.text, queue, headers, error)
 
     def _judge(self, envelope: Envelope, queue: str) -> Fate:
@@ -149,12 +147,13 @@ class Forward:
         self._unreadable_left -= 1
         now = time.time()
         dialect = self._client.detection.dialect(now)
+        task = _text(headers.get("task"))
         payload: dict[str, Any] = {
             "retry": False,
             "queue": queue,
             "class": UNREADABLE_TASK,
-            "args": [str(headers["task"])] if headers.get("task") else [],
-            "jid": str(headers.get("id") or uuid()),
+            "args": [task] if task else [],
+            "jid": _text(headers.get("id")) or uuid(),
             "created_at": dialect.stamp(now),
             KEY: {"message": b64encode(text).decode()},
         }
@@ -170,6 +169,14 @@ class Forward:
         )
         command = ("ZADD", keys.DEAD, payloads.score_text(now), payloads.dump(payload, dialect=dialect))
         return Moved("unreadable", payload["jid"], command, queue, note=f"unreadable: {reason}")
+
+
+def _text(header: Any) -> str:
+    """
+    The text of a header, without what no payload can hold; "" if it is no text. Either may be why nobody can read the
+    message.
+    """
+    return escaped(header) if isinstance(header, str) else ""
 
 
 def _call(envelope: Envelope, body: Any) -> tuple[dict[str, Any], Any, Any, Mapping[str, Any]]:

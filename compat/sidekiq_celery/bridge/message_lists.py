@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from sidekiq_celery.bridge import moves
-from sidekiq_celery.bridge.fates import Found, too_large
+from sidekiq_celery.bridge.fates import MALFORMED, Found, too_large
 from sidekiq_celery.bridge.layout import CeleryLayout
 from sidekiq_py import payloads
 from sidekiq_py.errors import PayloadError
@@ -106,9 +106,9 @@ class Unacked:
         try:
             message, exchange, routing_key = json.loads(record or b"")
             text = json.dumps(message).encode()
-        except (ValueError, TypeError, RecursionError):
+            queue = self._queue_of(str(exchange or ""), str(routing_key or ""))
+        except MALFORMED:
             return None
-        queue = self._queue_of(str(exchange or ""), str(routing_key or ""))
         if queue not in self._queues:
             return None
         return Found(queue, text, ("HDEL", hash_key, tag, record, index))
@@ -142,6 +142,6 @@ class JobSet:
     def _found(self, member: bytes, score: bytes) -> Found | None:
         try:
             queue = self._queue_of(str(payloads.parse_job(member).get("queue")))
-        except (PayloadError, RecursionError):
+        except (PayloadError, *MALFORMED):
             return None
         return Found(queue, member, ("ZREM", self._key, member), float(score)) if queue in self._queues else None

@@ -191,6 +191,26 @@ def test_what_only_sidekiq_celery_can_finish_stays(
     assert redis_client.llen("queue:celery") == 8
 
 
+def test_a_job_that_no_message_can_hold_stays_and_holds_up_no_other(
+    app: Celery, redis_client: redis.Redis, run_bridge: RunBridge
+) -> None:
+    """Sidekiq takes integers of any length; Python's json writes and reads those of 4,300 digits at most."""
+    number = b"7" * 5000
+    app.tasks["side.note"].delay("plain")
+    redis_client.rpush(
+        "queue:celery",
+        b'{"class":"side.note","jid":"a","args":[' + number + b"]}",
+        b'{"class":"side.note","jid":"b","args":[],"celery":' + number + b"}",
+    )
+    redis_client.zadd("schedule", {b'{"class":"side.note","jid":"c","args":[],"queue":' + number + b"}": 2**33})
+
+    ledger = run_bridge(is_reverse=True)
+
+    assert (ledger.count_moved, redis_client.llen("celery")) == (1, 1)
+    assert ledger.left["celery"] == {backward.UNSENDABLE: 1, backward.NO_TASK: 1}
+    assert (redis_client.llen("queue:celery"), redis_client.zcard("schedule")) == (2, 1)
+
+
 def test_numbers_that_a_workflow_hands_on_go_bare(
     app: Celery, redis_client: redis.Redis, run_bridge: RunBridge
 ) -> None:

@@ -171,7 +171,10 @@ def test_the_tasks_run(
         (message(body=b64encode(b"[" * 100_000).decode()), "the body is not valid JSON"),
         (message(task_id=None), "id is None"),
         (message(task_id=["x"]), "id is ['x']"),
+        (message(task_id="\ud800"), "lone surrogate"),
+        (message(task_id="@").replace(b'"@"', b"7" * 5000), "integer"),
         (message(headers={"task": 7}), "task is 7"),
+        (message(headers={"task": "\ud800"}), "lone surrogate"),
         (message(headers={"eta": "tomorrow"}), "tomorrow"),
         (message(headers={"expires": "soon"}), "soon"),
         (message(headers={"timelimit": 7}), "int"),
@@ -290,16 +293,17 @@ def test_messages_of_celery_s_workers_are_left_to_them(
     take(celery, "other", routing_key="other", taken_at=1)
     celery.sadd("_kombu.binding.high", "key\x06\x16\x06\x16high")
     celery.hset("unacked", "odd", b"rubbish")
-    celery.zadd("unacked_index", {"odd": 1, "gone": 1})
+    celery.hset("unacked", "bent", b'[{}, "\\ud800", "celery"]')
+    celery.zadd("unacked_index", {"odd": 1, "bent": 1, "gone": 1})
 
     left = bridge()
     bridge(unacked_after_seconds=3600)
 
     assert left.count_moved == 0
-    assert sorted(left.notes.values()) == [5, 6]
+    assert sorted(left.notes.values()) == [6, 7]
     assert (list(jobs(redis_client)), list(jobs(redis_client, "high"))) == (["old"], ["bound"])
-    assert set(celery.hkeys("unacked")) == {b"tag new", b"tag other", b"odd"}
-    assert celery.zcard("unacked_index") == 4
+    assert set(celery.hkeys("unacked")) == {b"tag new", b"tag other", b"odd", b"bent"}
+    assert celery.zcard("unacked_index") == 5
 
 
 def take(

@@ -174,9 +174,9 @@ def _run(ctx: click.Context, running: Any, as_json: bool, is_dry: bool) -> None:
     if failure is not None:
         # Some messages of redis-py end in a full stop.
         message = str(failure).rstrip(".")
-        raise click.ClickException(
-            f"{message}. Nothing is lost: check the addresses (--from, --to), and start the bridge again"
-        ) from failure
+        lacks_rights = message.startswith("NOPERM")
+        what = "give this user the rights in docs/bridge.md" if lacks_rights else "check the addresses (--from, --to)"
+        raise click.ClickException(f"{message}. Nothing is lost: {what}, and start the bridge again") from failure
 
 
 def _print_report(ctx: click.Context, running: Any, as_json: bool, is_dry: bool, *, has_failed: bool) -> None:

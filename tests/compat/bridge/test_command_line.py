@@ -164,6 +164,21 @@ def test_an_app_of_another_broker_has_to_be_told_where_sidekiq_is(call: Any, tmp
     assert "--to names Sidekiq's Redis" in done.output
 
 
+def test_a_missing_right_points_to_those_that_the_bridge_needs(
+    call: Any, redis_url: str, redis_client: redis.Redis
+) -> None:
+    """The address is right."""
+    redis_client.execute_command("ACL", "SETUSER", "weak", "on", ">secret", "~*", "+@all", "-evalsha")
+    url = redis_url.replace("redis://", "redis://weak:secret@")
+
+    done = call("--from", url, "--to", url, "--once")
+
+    redis_client.execute_command("ACL", "DELUSER", "weak")
+    assert done.exit_code == 1
+    assert "NOPERM this user has no permissions to run the 'evalsha' command" in done.output
+    assert "Nothing is lost: give this user the rights in docs/bridge.md, and start the bridge again" in done.output
+
+
 @pytest.mark.parametrize(
     ("source", "named"),
     [

@@ -14,7 +14,7 @@
 --   MARK <string> <seconds>                always; the mark is set, for that long
 --
 -- Reply: the server's time in seconds, then 1 or 0 for each entry; only the time if it was too late. Error: WRONGTYPE with the
--- name of the key; nothing was done then.
+-- name of the key, or NOPERM (Redis 7.0 or later); nothing was done then.
 
 local now = tonumber(redis.call('TIME')[1])
 if ARGV[1] ~= '0' and now > tonumber(ARGV[1]) then return {now} end
@@ -24,11 +24,31 @@ local needs = {
   LREM = 'list', LPUSH = 'list', ZREM = 'zset', ZADD = 'zset', HDEL = 'hash', HSET = 'hash', SADD = 'set', NEW = 'string',
   MARK = 'string', HINCRBY = 'hash',
 }
-local seen = {}
+local seen, allowed = {}, {}
+
+-- The command that a verb runs, and arguments with which to ask whether the user may run it.
+local command_of = {NEW = 'SET', MARK = 'SET'}
+local arguments = {
+  LREM = {1, ''}, LPUSH = {''}, ZREM = {''}, ZADD = {0, ''}, HDEL = {''}, HSET = {'', ''}, SADD = {''}, SET = {''},
+  HINCRBY = {'', 1},
+}
+
+-- Without this, a message that was taken from its list before its new form was refused would be lost.
+local function is_forbidden(command, key)
+  if not redis.acl_check_cmd then return false end
+  local about = command .. key
+  if allowed[about] == nil then
+    local is_known, may = pcall(redis.acl_check_cmd, command, key, unpack(arguments[command]))
+    allowed[about] = may or not is_known
+  end
+  return not allowed[about]
+end
 
 local function obstacle(verb, number)
   local key, need = KEYS[tonumber(number)], needs[verb]
   if not need then return nil end
+  local command = command_of[verb] or verb
+  if is_forbidden(command, key) then return 'NOPERM this user may not use ' .. command .. ' on ' .. key end
   -- Without the permission to run TYPE, the check is skipped.
   seen[key] = seen[key] or redis.pcall('TYPE', key).ok or 'none'
   if seen[key] ~= 'none' and seen[key] ~= need then

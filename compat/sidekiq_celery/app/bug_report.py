@@ -49,8 +49,8 @@ def bugreport(app: App | None = None) -> str:
         kernel=platform.release(),
         implementation=platform.python_implementation(),
         loader=qualname(type(of.loader)),
-        # kombu accepts a list of servers, too.
-        transport=next(iter(maybe_list(of.conf.broker_url) or ()), "redis").partition("://")[0],
+        # kombu accepts a list of servers, too. A mistyped URL, such as redis:/user:password@host, has no ://.
+        transport=sanitize_url(next(iter(maybe_list(of.conf.broker_url) or ()), "redis")).partition("://")[0],
         results=sanitize_url(of.conf.result_backend or "disabled"),
         settings=of.conf.humanize(),
     )

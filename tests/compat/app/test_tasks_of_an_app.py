@@ -313,9 +313,11 @@ def test_an_app_is_closed_behind_a_with(make_app):
     assert app not in _state._get_active_apps()
 
 
-@pytest.mark.parametrize("broker", ["redis://:geheim@h/0", ["redis://:geheim@h/0", "redis://:geheim@i/0"]])
+@pytest.mark.parametrize(
+    "broker", ["redis://:geheim@h/0", ["redis://:geheim@h/0", "redis://:geheim@i/0"], "redis:/:geheim@h"]
+)
 def test_a_report_names_versions_and_settings(make_app, broker):
-    """Without secrets, also where the broker is a list of servers, which kombu accepts."""
+    """Without secrets, also where the broker is a list of servers, which kombu accepts, or a mistyped URL."""
     text = make_app(broker=broker).bugreport()
 
     assert "sidekiq-py:" in text

@@ -115,15 +115,17 @@ def _made(name: str, module: str | None, message: Any) -> BaseException:
     # A class whose constructor formats its message takes other arguments than it stores. Programs that catch a base
     # class of it still do: Celery's worker stores the nearest one that takes them.
     bases = [base for base in itermro(kind, unwanted_base_classes) if issubclass(base, BaseException)]
+    description = f"{kind}({message})"
     for candidate in dict.fromkeys((kind, *bases)):
         try:
-            made = candidate(*args)
+            # A base class alone would not say what failed. `pydantic.ValidationError`, a ValueError, has no arguments.
+            made = candidate(*args) if args or candidate is kind else candidate(description)
         except Exception:  # noqa: BLE001 - constructors of programs may raise anything
             continue
         # A `__new__` may return anything.
         if isinstance(made, BaseException):
             return made
-    return Exception(f"{kind}({message})")
+    return Exception(description)
 
 
 def _found(name: str, module: str | None) -> Any:

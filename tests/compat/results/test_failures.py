@@ -13,6 +13,7 @@ import kombu.exceptions
 import pytest
 import redis
 from kombu.exceptions import OperationalError
+from pydantic import TypeAdapter, ValidationError
 from sidekiq_celery import Celery, exceptions
 from sidekiq_celery.backends.redis_errors import as_redis_pys
 from sidekiq_celery.exceptions import SecurityError
@@ -151,6 +152,18 @@ def test_a_class_that_wants_other_arguments_is_caught_as_its_base(app: Celery) -
 
     assert (type(found), str(found)) == (ShopError, "3 of tea are not there")
     assert b'"exc_type": "SoldOutError"' in app.backend.client.get("celery-task-meta-a")
+
+
+def test_the_base_of_a_class_that_stores_no_arguments_names_that_class(app: Celery) -> None:
+    """As Celery's own text does; an empty ValueError would not say what failed."""
+    with pytest.raises(ValidationError) as caught:
+        TypeAdapter(int).validate_python("x")
+    app.backend.store_result("i", caught.value, "FAILURE")
+
+    read = app.AsyncResult("i").result
+
+    assert type(read) is ValueError
+    assert str(read) == "<class 'pydantic_core._pydantic_core.ValidationError'>([])"
 
 
 def test_constructors_are_called_once_and_of_errors_only(app: Celery, monkeypatch: pytest.MonkeyPatch) -> None:

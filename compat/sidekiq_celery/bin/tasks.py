@@ -1,5 +1,6 @@
 """`call`, `result`, `purge` and `report`."""
 
+import sys
 from typing import Any
 
 import click
@@ -15,8 +16,10 @@ from sidekiq_celery.bin.base import (
     handle_preload_options,
     reaching_redis,
 )
+from sidekiq_celery.exceptions import SecurityError
 from sidekiq_celery.utils.functional import dictfilter
 from sidekiq_celery.utils.text import pluralize
+from sidekiq_py.payloads import escaped_lines
 
 
 @click.command(cls=CeleryCommand)
@@ -54,6 +57,8 @@ def call(ctx: click.Context, name: str, **options: Any) -> None:
 @handle_preload_options
 def result(ctx: click.Context, task_id: str, task: str | None, traceback: bool) -> None:
     """Wait for the result of a task, and print it."""
+    from kombu.exceptions import SerializationError, SerializerNotInstalled
+
     from sidekiq_celery.backends.base import NoResultBackend
 
     app = ctx.obj.app
@@ -68,7 +73,15 @@ def result(ctx: click.Context, task_id: str, task: str | None, traceback: bool) 
             text = found.traceback if traceback else found.get(propagate=False)
         except NoResultBackend as error:
             raise click.ClickException(f"{error}, or pass --result-backend URL") from error
-    ctx.obj.echo(text if traceback else found.get())
+        except (SerializationError, SerializerNotInstalled, LookupError, TypeError, ValueError, SecurityError) as error:
+            raise click.ClickException(f"the stored result of {task_id} cannot be read: {error!r}") from error
+    if not traceback and text is None and found.failed():
+        raise click.ClickException(f"task {task_id} has failed, and its stored result does not say why")
+    text = text if traceback else found.get()
+    if text is not None and sys.stdout.isatty():
+        # A terminal would obey control characters. A pipe gets them as they are.
+        text = escaped_lines(str(text))
+    ctx.obj.echo(text)
 
 
 @click.command(cls=CeleryCommand)

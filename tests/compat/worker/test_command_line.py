@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import pty
 import resource
 import signal
 import subprocess
@@ -718,6 +719,49 @@ def test_commands_tell_that_redis_is_out_of_reach(
 
     assert done.exit_code == EX_UNAVAILABLE
     assert f"Could not connect to Redis; check that it is running and that {setting} is right" in done.output
+
+
+@pytest.mark.parametrize(
+    ("stored", "error"),
+    [
+        (b"{", "the stored result of an-id cannot be read: DecodeError("),
+        (b"[]", "the stored result of an-id cannot be read: TypeError("),
+        (b"{}", "the stored result of an-id cannot be read: KeyError('status')"),
+        (
+            b'{"status":"FAILURE","result":{"exc_type":"dict","exc_module":"builtins"}}',
+            "the stored result of an-id cannot be read: SecurityError(",
+        ),
+        (b'{"status":"FAILURE","result":null}', "task an-id has failed, and its stored result does not say why"),
+    ],
+)
+def test_a_malformed_result_is_an_error_in_one_line(
+    stored: bytes, error: str, call: Call, redis_client: redis.Redis
+) -> None:
+    """Another program may have stored anything."""
+    redis_client.set("celery-task-meta-an-id", stored)
+
+    done = call("result", "an-id")
+
+    assert done.exit_code == 1
+    assert done.output.startswith(f"Error: {error}")
+    assert done.output.count("\n") == 1
+
+
+def test_a_terminal_does_not_obey_the_control_characters_of_a_result(project: ModuleType, redis_url: str) -> None:
+    """They are spelled out, except for newlines and tabs. A pipe gets them as they are."""
+    project.app.backend.store_result("an-id", "a\x07\u202eb\n\tc", "SUCCESS")
+    arguments = command("-A", _PROJECT, "result", "an-id")
+    env = {**os.environ, **environment(REDIS_URL=redis_url)}
+    terminal, end = pty.openpty()
+
+    with os.fdopen(terminal, "rb") as screen:
+        subprocess.run(arguments, env=env, stdout=end, timeout=60, check=True)
+        shown = os.read(screen.fileno(), 1000)
+        os.close(end)
+    piped = subprocess.run(arguments, env=env, capture_output=True, timeout=60, check=True).stdout
+
+    assert shown.decode().split() == ["a\\x07\\u202eb", "c"]
+    assert piped.decode() == "a\x07\u202eb\n\tc\n"
 
 
 def test_the_error_of_a_task_is_raised_by_result(call: Call, project: ModuleType) -> None:

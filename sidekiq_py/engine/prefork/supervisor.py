@@ -330,7 +330,9 @@ class Supervisor:
         if name in ("TERM", "INT"):
             self._stop()
         elif name == "QUIT":
-            self._stop()
+            # A child that is asked to stop again would not wait for its jobs. How long QUIT waits is the child's own.
+            if not self._is_stopping:
+                self._stop()
             self._send_to_ready(signal.SIGQUIT)
         elif name == "HUP":
             self.restart()

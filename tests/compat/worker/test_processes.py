@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections import Counter
 from pathlib import Path
 from types import ModuleType
@@ -329,3 +330,26 @@ def test_a_soft_shutdown_lets_tasks_finish_for_a_while(
     assert worker.wait(_SECONDS) == 0
     assert noted(redis_client, "how") == ["SIGQUIT Cold"]
     assert sent.get(timeout=_SECONDS) == "finished"
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_a_soft_shutdown_may_follow_a_warm_one(
+    pool: str, start: StartWorker, redis_client: redis.Redis, project: ModuleType
+) -> None:
+    """QUIT waits as long then, too. With prefork, it used to return the task to its queue at once."""
+    worker = start("-c", "1", "-P", pool, SOFT_SHUTDOWN="60")
+    sent = project.finish_when_told.delay()
+    eventually(lambda: noted(redis_client, "slow"), within_seconds=_SECONDS)
+
+    worker.send_signal(signal.SIGTERM)
+    eventually(lambda: noted(redis_client, "how"), within_seconds=_SECONDS)
+    # Stops that come within a second count as one.
+    time.sleep(1.5)
+    worker.send_signal(signal.SIGQUIT)
+    # Its dump of the threads comes once it has handled the QUIT.
+    worker.send_signal(signal.SIGTTIN)
+    eventually(lambda: "in finish_when_told" in worker.log, within_seconds=_SECONDS)
+    redis_client.rpush("finish", "now")
+
+    assert sent.get(timeout=_SECONDS) == "finished"
+    assert worker.wait(_SECONDS) == 0

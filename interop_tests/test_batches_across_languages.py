@@ -19,9 +19,10 @@ from sidekiq_py.cli import ruby_support
 from sidekiq_py.client import sync_client
 from sidekiq_py.extensions.batches.audit import Audit
 from sidekiq_py.extensions.batches.batch import Batch
-from sidekiq_py.extensions.batches.errors import BatchDoneError, BatchGoneError
+from sidekiq_py.extensions.batches.errors import BatchDoneError, BatchGoneError, BatchRolledBackError
 from sidekiq_py.extensions.batches.ruby_runs import RubyRuns
 from sidekiq_py.registry import registry
+from tests.support.queued_jobs import queued_jobs
 from tests.support.waiting import eventually
 
 WAIT_SECONDS = 30
@@ -587,6 +588,43 @@ def test_ruby_s_errors_name_the_batch(ruby: RunRuby) -> None:
     )
 
     assert errors == [str(BatchGoneError("nosuch")), str(BatchDoneError(batch.bid))]
+
+
+def test_a_block_in_ruby_goes_on_if_redis_has_lost_its_numbers(ruby: RunRuby, redis_client: redis.Redis) -> None:
+    """As in Python: numbers that nobody has are kept, and a push whose numbers another program has got is refused."""
+    bid, message = ruby(
+        """
+        batch = SidekiqPy::Batch.new
+        key = "sidekiq_py:batch:#{batch.bid}"
+        forget = lambda do
+          Sidekiq.redis do |conn|
+            conn.del("#{key}:blocks", "queue:ruby")
+            %w[next total pending untried].each { |field| conn.hset(key, field, "0") }
+          end
+        end
+        message = nil
+        batch.jobs do
+          BatchDeed.perform_async("forgotten")
+          forget.call
+          BatchDeed.perform_async("kept")
+          forget.call
+          Thread.new { SidekiqPy::Batch.new(batch.bid).jobs { 3.times { BatchDeed.perform_async("other") } } }.join
+          begin
+            BatchDeed.perform_async("refused")
+          rescue SidekiqPy::Batch::RolledBack => error
+            message = error.message
+          end
+          BatchDeed.perform_async("ok")
+        end
+        return [batch.bid, message]
+        """
+    )
+
+    assert message == str(BatchRolledBackError(bid))
+    jobs = queued_jobs(redis_client, "ruby")
+    assert [job["args"] for job in jobs] == [["other"]] * 3 + [["ok"]]
+    assert len({job["sidekiq_py_batch"][1] for job in jobs}) == 4
+    assert sidekiq.Batch.find(bid).status().total == 4
 
 
 def test_killed_ruby_processes_leave_no_batch_waiting(

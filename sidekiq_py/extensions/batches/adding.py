@@ -32,6 +32,8 @@ class Place(NamedTuple):
         used: How many numbers of the block are handed out, including these.
         mark: The mark that shows that the slice was written.
         previous: The mark of the slice before, which is no longer needed; empty if there is none.
+        end: The number behind the block.
+        sender: Who reserved the block.
     """
 
     block: int
@@ -39,14 +41,24 @@ class Place(NamedTuple):
     used: int
     mark: str
     previous: str
+    end: int
+    sender: str
+
+    @property
+    def done(self) -> tuple[str, ...]:
+        """The fields of the slice before, and of its block if that was another one: they are no longer needed."""
+        last = self.previous.partition("+")[0]
+        return (self.previous, *([f"{last}={self.sender}"] if last != str(self.block) else [])) if last else ()
 
 
 class _Sender:
     """One thread or task of one process, whose slices come one after another."""
 
-    __slots__ = ("end", "length", "mark", "next", "start")
+    __slots__ = ("end", "length", "mark", "name", "next", "start")
 
     def __init__(self) -> None:
+        # After a failover that has lost a reservation, another sender may reserve the same block.
+        self.name = os.urandom(6).hex()
         self.start = self.next = self.end = 0
         self.length = _FIRST_BLOCK
         self.mark = ""
@@ -89,12 +101,17 @@ class Adding:
         if sender.end - sender.next < count:
             length = max(count, sender.length)
             sender.length = min(2 * length, _LARGEST_BLOCK)
-            sender.start = sender.next = int(steps.call(self.pool, "reserve", self.bid, length))
+            sender.start = sender.next = int(steps.call(self.pool, "reserve", self.bid, length, sender.name))
             sender.end = sender.start + length
         first, sender.next = sender.next, sender.next + count
         used = sender.next - sender.start
-        previous, sender.mark = sender.mark, f"{sender.start}+{used}"
-        return Place(sender.start, first, used, sender.mark, previous)
+        previous, sender.mark = sender.mark, f"{sender.start}+{used}:{sender.name}"
+        return Place(sender.start, first, used, sender.mark, previous, sender.end, sender.name)
+
+    def begin_anew(self) -> None:
+        """Reserve other numbers for the next slice."""
+        with self._lock:
+            self._senders.clear()
 
 
 class Deferred:

@@ -34,10 +34,22 @@ class BatchClosedError(BatchError):
         self.bid = bid
 
 
-_BY_CODE: dict[str, type[BatchGoneError | BatchDoneError | BatchClosedError]] = {
+class BatchRolledBackError(BatchError):
+    """Redis has lost its last writes to the batch, as in a failover. The job was not enqueued; push it again."""
+
+    def __init__(self, bid: str) -> None:
+        super().__init__(
+            f"Redis has lost its last writes to batch {bid}, as in a failover, and other jobs have the number of this "
+            "one. It was not enqueued: push it again"
+        )
+        self.bid = bid
+
+
+_BY_CODE: dict[str, type[BatchGoneError | BatchDoneError | BatchClosedError | BatchRolledBackError]] = {
     "BATCHGONE": BatchGoneError,
     "BATCHDONE": BatchDoneError,
     "BATCHCLOSED": BatchClosedError,
+    "BATCHROLLEDBACK": BatchRolledBackError,
 }
 
 

@@ -128,6 +128,7 @@ class BatchExtension(Extension):
         latest = max(map(float, jobs.scores), default=0.0)
         is_member = "0" if adds.number is None else "1"
         words: list[Any] = [place.block, place.used, count, f"{latest:.0f}", is_member, adds.token, place.previous]
+        words += [place.end, place.sender]
         if adds.is_tracked:
             words += [place.first, *_rows_of(jobs, members or [False] * count)]
         jobs.write(steps.command("add", adds.bid, *words))
@@ -239,7 +240,10 @@ class BatchExtension(Extension):
 
     def explain(self, refusal: str) -> Exception | None:
         """Convert a script's refusal to a batch error."""
-        return errors.of_refusal(refusal)
+        error, adds = errors.of_refusal(refusal), adding.current()
+        if isinstance(error, errors.BatchRolledBackError) and adds is not None:
+            adds.begin_anew()
+        return error
 
 
 class _Audits:
@@ -376,10 +380,10 @@ def _watched(adds: adding.Adding, place: adding.Place, count: int, queue: str, i
     commands: list[Command] = [
         ("HSET", pushes, "at", place.mark),
         ("HSET", blocks, str(place.block), str(place.used), place.mark, "1"),
-        *((("HDEL", blocks, place.previous),) if place.previous else ()),
+        *((("HDEL", blocks, *place.done),) if place.done else ()),
         *(("HINCRBY", key, field, str(count)) for field in ("total", "pending", "untried")),
     ]
-    check = steps.may_push(adds.bid, queue, is_member, adds.token, place.block, place.used - count)
+    check = steps.may_push(adds.bid, queue, is_member, adds.token, place.block, place.used - count, place.sender)
     return Watched(pushes, check, tuple(commands))
 
 

@@ -90,7 +90,7 @@ class _Pretended:
                     self.fire("death")
         self.check()
 
-    def reserve(self, count: int) -> int:
+    def reserve(self, count: int, *sender: object) -> int:
         first, self.next = self.next, self.next + count
         return first
 

@@ -34,6 +34,12 @@ def ends(batch: Batch, state: str, number: int) -> None:
     step("ends", batch.bid, state, number, f"jid-{number}", "" if state == "succeeded" else "{}")
 
 
+def sender_of(app: Program, batch: Batch) -> str:
+    """The only sender of its jobs, as it is named in the last block that it has reserved."""
+    [name] = [field for field in app.client.hkeys(steps.blocks_key(batch.bid)) if b"=" in field]
+    return str(name.decode().partition("=")[2])
+
+
 def parent_and_child(app: Program) -> tuple[Batch, Batch]:
     """A batch of one job and of one child, which has a job and a callback for `success`."""
     parent, child = sidekiq.Batch(), sidekiq.Batch()
@@ -90,14 +96,15 @@ def test_a_run_that_is_cut_off_after_its_success_elsewhere_changes_no_row(app: P
 
 
 def test_a_sender_leaves_one_mark_however_often_it_pushes(app: Program) -> None:
-    """A batch may be filled for days."""
+    """A batch may be filled for days, with one block of numbers after another."""
     batch = sidekiq.Batch()
     with batch.jobs():
-        for _ in range(5):
+        for _ in range(60):
             app.deed.perform_async("ok")
 
-    marks = [field for field in app.client.hkeys(steps.blocks_key(batch.bid)) if b"+" in field]
-    assert marks == [b"0+5"]
+    fields = [field for field in app.client.hkeys(steps.blocks_key(batch.bid)) if not field.isdigit()]
+    [mark, block] = sorted(fields)
+    assert (mark.partition(b":")[0], block.partition(b"=")[0]) == (b"48+12", b"48")
 
 
 def test_a_batch_outlives_the_latest_of_its_scheduled_jobs(app: Program) -> None:
@@ -240,7 +247,7 @@ def test_no_transaction_fills_a_batch_in_its_last_second(app: Program) -> None:
     app.client.hset(steps.key(batch.bid), "expires_in", 1)
     app.client.persist(steps.key(batch.bid))
 
-    assert step("may_push", batch.bid, "default", "0", "token", 0, 1) == 0
+    assert step("may_push", batch.bid, "default", "0", "token", 0, 1, sender_of(app, batch)) == 0
 
     assert not app.client.exists(steps.pushes_key(batch.bid, "token"))
 
@@ -287,7 +294,7 @@ def test_a_full_redis_permits_no_transactions(app: Program) -> None:
     app.client.config_set("maxmemory", 1)
     try:
         with pytest.raises(RedisReplyError, match="OOM"):
-            step("may_push", batch.bid, "default", "0", "token", 0, 1)
+            step("may_push", batch.bid, "default", "0", "token", 0, 1, sender_of(app, batch))
         ends(batch, "failed", 0)
     finally:
         app.client.config_set("maxmemory", 0)

@@ -12,7 +12,8 @@
 --   <p>sidekiq_py:batch:<bid>:children   set     bids
 --   <p>sidekiq_py:batch:<bid>:blocks     hash    first number of a reserved block, or of a slice that follows one that was not pushed
 --                                                -> how many numbers from there on are members; and for each sender
---                                                <first number>+<offset> of its last slice
+--                                                <first number>+<offset>:<sender> of its last slice, and
+--                                                <first number>=<sender> of its last block
 --   <p>sidekiq_py:batch:<bid>:pushes:<token>  hash  `at` -> seconds since the epoch, or the mark of the last slice: for a minute at
 --                                                most, the owner of the token may push with transactions that watch this key
 --   only for a tracked batch, which has a row for each member:
@@ -493,11 +494,24 @@ local function follows_on(batch, block, offset)
   return tonumber(redis.call('HGET', batch.blocks, block) or 0) == tonumber(offset)
 end
 
+local function block_of(first, sender)
+  return string.format('%.0f', first) .. '=' .. sender
+end
+
+local function has_reserved(batch, first, sender)
+  return redis.call('HEXISTS', batch.blocks, block_of(first, sender)) == 1
+end
+
 -- Words: <first number of the block> <how many of its numbers are handed out, including these> <how many jobs> <score of the last
--- scheduled job among them, or 0> <"1": a member adds> <token> <mark of the sender's last slice, or empty>; for a tracked batch also
--- <first number> <JSON of each job>. The caller makes sure that a slice is added once.
+-- scheduled job among them, or 0> <"1": a member adds> <token> <mark of the sender's last slice, or empty> <the number behind the
+-- block> <sender>; for a tracked batch also <first number> <JSON of each job>. The caller makes sure that a slice is added once.
 function steps.add(batch, words)
   local count, score, now = tonumber(words[3]), tonumber(words[4]), now_seconds()
+  -- Redis has lost the reservation, in a failover or a crash. Nobody has these numbers (see `look`), so the sender keeps them.
+  if not has_reserved(batch, words[1], words[9]) then
+    redis.call('HSET', batch.key, 'next', string.format('%.0f', math.max(field_number(batch, 'next'), tonumber(words[8]))))
+    redis.call('HSET', batch.blocks, block_of(words[1], words[9]), 1)
+  end
   -- A transaction with this slice, whose reply was lost, may still arrive: it must have no effect then.
   redis.call('HDEL', pushes_key(batch, words[6]), 'at')
   redis.call('HSET', batch.key, 'changed_at', now)
@@ -506,14 +520,17 @@ function steps.add(batch, words)
   else
     redis.call('HSET', batch.blocks, string.format('%.0f', words[1] + words[2] - count), count)
   end
-  if words[7] ~= '' then redis.call('HDEL', batch.blocks, words[7]) end
+  if words[7] ~= '' then
+    local last = string.match(words[7], '^%d+')
+    redis.call('HDEL', batch.blocks, words[7], last ~= words[1] and block_of(last, words[9]) or words[7])
+  end
   count_up(batch, 'total', count)
   count_up(batch, 'pending', count)
   count_up(batch, 'untried', count)
   if score > 0 and score + DAY > field_number(batch, 'keep_until') then
     redis.call('HSET', batch.key, 'keep_until', math.floor(score + DAY))
   end
-  if words[8] and is_tracked(batch) then add_rows(batch, tonumber(words[8]), words, 9) end
+  if words[10] and is_tracked(batch) then add_rows(batch, tonumber(words[10]), words, 11) end
   live_on(batch, now, redis.call('TTL', batch.blocks) == -1)
 end
 
@@ -524,8 +541,15 @@ local function why_not_add(batch, is_member, token)
   return wrong_key(batch)
 end
 
--- Words: <queue> <"1": a member adds> <token> <first number of the block> <how many of its numbers were handed out before>. Called
--- before slices of many jobs are pushed by transactions, which write the same as `add`: a job of 250 bytes costs Redis a third of what
+-- True if Redis has lost the reservation of these numbers and has given them to others since. Two members with one number would be
+-- counted as one, and the batch would wait forever.
+local function are_taken(batch, words)
+  local first = tonumber(words[1]) + tonumber(words[2]) - tonumber(words[3])
+  return field_number(batch, 'next') > first and not has_reserved(batch, words[1], words[9])
+end
+
+-- Words: <queue> <"1": a member adds> <token> <first number of the block> <how many of its numbers were handed out before> <sender>.
+-- Called before slices of many jobs are pushed by transactions, which write the same as `add`: a job of 250 bytes costs Redis a third of what
 -- it costs when it passes through a script. A transaction watches the key that is created here, and changes it; giving up the token
 -- removes the key. It expires before the batch does, so that no transaction restores a batch that is gone, and so soon that it does not
 -- matter that these transactions do not extend the batch's life.
@@ -535,7 +559,7 @@ function steps.may_push(batch, words)
     local is = redis.call('TYPE', key).ok
     if is ~= 'none' and is ~= need then return 0 end
   end
-  if not follows_on(batch, words[4], words[5]) then return 0 end
+  if not follows_on(batch, words[4], words[5]) or not has_reserved(batch, words[4], words[6]) then return 0 end
   local now, key = now_seconds(), pushes_key(batch, words[3])
   redis.call('HSET', batch.key, 'changed_at', now)
   live_on(batch, now, redis.call('TTL', batch.blocks) == -1)
@@ -620,9 +644,12 @@ local function why_not_open(batch, words)
   return wrong_key(batch) or (parent and wrong_key(parent)) or nil
 end
 
--- Words: <how many>. Reserves a block of numbers. Reply: its first number.
+-- Words: <how many> <sender>. Reserves a block of numbers. Reply: its first number.
 function steps.reserve(batch, words)
-  return redis.call('HINCRBY', batch.key, 'next', words[1]) - tonumber(words[1])
+  local first = redis.call('HINCRBY', batch.key, 'next', words[1]) - tonumber(words[1])
+  redis.call('HSET', batch.blocks, block_of(first, words[2]), 1)
+  if redis.call('TTL', batch.blocks) == -1 then live_on(batch, (now_seconds()), true) end
+  return first
 end
 
 -- Words: <token>. The block was left cleanly.
@@ -848,7 +875,9 @@ end
 local function look(step, batch, words)
   local why = forbidden(batch, NEEDED) or (ADDS[step] and forbidden(batch, NEEDED_TO_ADD))
   if why then return why end
-  if step == 'add' then return why_not_add(batch, words[5], words[6]) end
+  if step == 'add' then
+    return why_not_add(batch, words[5], words[6]) or (are_taken(batch, words) and 'BATCHROLLEDBACK ' .. batch.bid or nil)
+  end
   if step == 'may_push' then return why_not_add(batch, words[2], words[3]) end
   if step == 'open' then return why_not_open(batch, words) end
   if step == 'join' then return why_not_join(batch, words) end

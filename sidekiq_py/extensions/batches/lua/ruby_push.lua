@@ -1,15 +1,15 @@
 
 -- A push by Ruby's client, with the membership of its jobs.
 -- KEYS[1] hash  the batch   KEYS[2..] the keys of the commands
--- ARGV[1..7] the arguments of `add`   ARGV[8] the mark of this slice
--- ARGV[9] how many more arguments of `add` follow: those of a tracked batch
+-- ARGV[1..9] the arguments of `add`   ARGV[10] the mark of this slice
+-- ARGV[11] how many more arguments of `add` follow: those of a tracked batch
 -- then the commands that push, each as <number of words> <word> ...; the second word is the index of its key
--- Reply: 1; 0 if this slice was already pushed. Error: BATCHGONE, BATCHDONE, BATCHCLOSED or WRONGTYPE; nothing was written.
+-- Reply: 1; 0 if this slice was already pushed. Error: BATCHGONE, BATCHDONE, BATCHCLOSED, BATCHROLLEDBACK or WRONGTYPE; nothing was written.
 local batch = batch_of(KEYS[1])
-local words = {unpack(ARGV, 1, 7)}
-local commands = 10 + tonumber(ARGV[9])
-for at = 10, commands - 1 do words[#words + 1] = ARGV[at] end
-if redis.call('HEXISTS', batch.blocks, ARGV[8]) == 1 then return 0 end
+local words = {unpack(ARGV, 1, 9)}
+local commands = 12 + tonumber(ARGV[11])
+for at = 12, commands - 1 do words[#words + 1] = ARGV[at] end
+if redis.call('HEXISTS', batch.blocks, ARGV[10]) == 1 then return 0 end
 local why = look('add', batch, words)
 local needs = {LPUSH = 'list', SADD = 'set', ZADD = 'zset'}
 local at = commands
@@ -20,7 +20,7 @@ while not why and ARGV[at] do
   at = at + tonumber(ARGV[at]) + 1
 end
 if why then return redis.error_reply(why) end
-redis.call('HSET', batch.blocks, ARGV[8], 1)
+redis.call('HSET', batch.blocks, ARGV[10], 1)
 run('add', batch, words)
 at = commands
 while ARGV[at] do

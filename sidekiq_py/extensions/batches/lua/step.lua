@@ -1,7 +1,7 @@
 
 -- Runs one step on its own.
 -- KEYS[1] hash  the batch   ARGV[1] the step   ARGV[2..] its arguments
--- Reply: the step's return value, or 1. Error: BATCHGONE, BATCHDONE, BATCHCLOSED or WRONGTYPE; nothing was written.
+-- Reply: the step's return value, or 1. Error: BATCHGONE, BATCHDONE, BATCHCLOSED, BATCHROLLEDBACK or WRONGTYPE; nothing was written.
 local step, words = ARGV[1], {unpack(ARGV, 2)}
 local batch = batch_of(KEYS[1])
 local why = look(step, batch, words)

@@ -25,6 +25,7 @@ module SidekiqPy
     class Gone < Error; end
     class Done < Error; end
     class Closed < Error; end
+    class RolledBack < Error; end
 
     EVENTS = %w[complete success death].freeze
     KEPT_SECONDS = 30 * 24 * 3600
@@ -308,7 +309,9 @@ LUA
     ERRORS = {
       "BATCHGONE" => [Batch::Gone, "there is no batch %s in this Redis: it has expired, was deleted, or was never opened"],
       "BATCHDONE" => [Batch::Done, "all jobs of batch %s have succeeded, and its callbacks are enqueued; make a new batch"],
-      "BATCHCLOSED" => [Batch::Closed, "batch %s takes no more jobs here: it was closed by hand while its block was running"]
+      "BATCHCLOSED" => [Batch::Closed, "batch %s takes no more jobs here: it was closed by hand while its block was running"],
+      "BATCHROLLEDBACK" => [Batch::RolledBack, "Redis has lost its last writes to batch %s, as in a failover, and other jobs have the " \
+        "number of this one. It was not enqueued: push it again"]
     }.freeze
     MAJOR = Sidekiq::VERSION.to_i
 
@@ -572,20 +575,20 @@ LUA
         if @end - @next < count
           length = [count, @length].max
           @length = [2 * length, LARGEST_BLOCK].min
-          @start = @next = Batches.step("reserve", bid, length)
+          @start = @next = Batches.step("reserve", bid, length, @sender)
           @end = @start + length
         end
         first = @next
         @next += count
-        previous, @mark = @mark, "#{@start}+#{@next - @start}"
-        [first, [@start, @next - @start, count, score, number ? "1" : "0", token, previous, @mark]]
+        previous, @mark = @mark, "#{@start}+#{@next - @start}:#{@sender}"
+        [first, [@start, @next - @start, count, score, number ? "1" : "0", token, previous, @end, @sender, @mark]]
       end
-
-      private
 
       # A child forked in the block is another sender; otherwise its slices would carry its parent's marks, and some would not be pushed.
       def begin_anew
         @pid = ::Process.pid
+        # After a failover that has lost a reservation, another sender may reserve the same block.
+        @sender = SecureRandom.hex(6)
         @start = @next = @end = 0
         @length = FIRST_BLOCK
         @mark = ""
@@ -646,6 +649,11 @@ LUA
           SidekiqPy::Batches.evaluate(conn, SidekiqPy::Batches::PUSH, keys, words)
         end
         true
+      rescue Batch::RolledBack
+        # The next push reserves other numbers.
+        fresh.each { |payload| [KEY, TRACKED_KEY].each { |key| payload.delete(key) } }
+        adding.begin_anew
+        raise
       rescue Batch::Gone
         block = Thread.current[:sidekiq_py_adding]
         raise unless block && block.pool.with { |conn| conn.hget(SidekiqPy::Batches.key(block.bid), "created_at") }

@@ -2,8 +2,10 @@
 
 import os
 import signal
+import time
 from collections.abc import Callable
 
+from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.callback_thread import CallbackThread
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.engine.main_thread import run_worker
@@ -11,7 +13,10 @@ from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.engine.prefork.child_process import terminated_by
 from sidekiq_py.engine.prefork.memory import settle_memory
 from sidekiq_py.engine.prefork.pipes import Message, Parent
+from sidekiq_py.logs import log
 from sidekiq_py.redis_access.job_path import in_flight
+
+_LIMIT_LOOK_SECONDS = 0.2
 
 MakeLauncher = Callable[[Callable[[str], None]], Launcher]
 
@@ -33,7 +38,8 @@ def run_child(
     # Only the parent talks to systemd.
     os.environ.pop("NOTIFY_SOCKET", None)
     launcher = make_launcher(lambda owner: parent.say("OWNER", owner))
-    launcher.termination.watch_hard_limits(_Watch(parent))
+    watch = _Watch(parent)
+    launcher.termination.watch_hard_limits(watch)
 
     relayed = CallbackThread()
 
@@ -58,7 +64,11 @@ def run_child(
                 settled = launcher.termination.settle_past_time_limit(owner, job, limit)
                 parent.say("SETTLED", {True: "yes", False: "no", None: "later"}[settled], owner, *field)
 
-    parent.listen(handle_message, on_end=lambda: launcher.signals.put("TERM"))
+    def stop_without_parent() -> None:
+        launcher.signals.put("TERM")
+        watch.enforce_limit(launcher.termination.settle_past_time_limit)
+
+    parent.listen(handle_message, on_end=stop_without_parent)
     settle_memory()
     return run_worker(
         launcher,
@@ -73,20 +83,24 @@ class _Watch:
 
     def __init__(self, parent: Parent) -> None:
         self._parent = parent
+        # When the running job is past its limit, and what is said about it; None if it has no limit.
+        self._running: tuple[float, str, str, bytes] | None = None
 
     def begin(self, unit: UnitOfWork, seconds: float) -> None:
         """Report that a job with a hard limit starts."""
-        self._say("BEGIN", repr(seconds), unit)
+        job = _job_of(unit)
+        if job is not None:
+            self._running = (monotonic() + seconds, repr(seconds), *job)
+            self._say("BEGIN", repr(seconds), *job)
 
     def terminate(self, unit: UnitOfWork, signal_number: int) -> None:
         """Ask the parent to have the running job ended."""
-        self._say("TERMINATE", terminated_by(signal_number), unit)
+        job = _job_of(unit)
+        if job is not None:
+            self._say("TERMINATE", terminated_by(signal_number), *job)
 
-    def _say(self, word: str, limit: str, unit: UnitOfWork) -> None:
-        owner = unit.owner.name if unit.owner is not None else unit.kept_by
-        if owner:
-            field = in_flight.public_field(unit.field, unit.listed if unit.owner is not None else None)
-            self._parent.say(word, limit, owner, field.decode(errors="surrogateescape"))
+    def _say(self, word: str, limit: str, owner: str, field: bytes) -> None:
+        self._parent.say(word, limit, owner, field.decode(errors="surrogateescape"))
 
     def replace(self) -> None:
         """Ask the parent to replace this process, which takes no more jobs."""
@@ -94,4 +108,32 @@ class _Watch:
 
     def end(self) -> None:
         """Report that the job has ended; it is not settled yet."""
+        self._running = None
         self._parent.say("END")
+
+    def enforce_limit(self, settle: Callable[[str, bytes, str], bool | None]) -> None:
+        """
+        Settle the job of this process as failed once it is past its limit, and kill the process. Without the parent
+        nobody else does, and a stop that waits for the job might never end.
+
+        Args:
+            settle: `Termination.settle_past_time_limit`.
+        """
+        while True:
+            running = self._running
+            if running is not None and monotonic() >= running[0]:
+                _, limit, owner, field = running
+                if settle(owner, field, limit):
+                    log.error(
+                        "the job is past its hard limit, and the parent process is gone: this process ends itself"
+                    )
+                    os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(_LIMIT_LOOK_SECONDS)
+
+
+def _job_of(unit: UnitOfWork) -> tuple[str, bytes] | None:
+    """The owner and the in-flight field by which others find the job; None if nobody can."""
+    owner = unit.owner.name if unit.owner is not None else unit.kept_by
+    if not owner:
+        return None
+    return owner, in_flight.public_field(unit.field, unit.listed if unit.owner is not None else None)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from itertools import islice
+from itertools import islice, takewhile
 from operator import attrgetter
 from typing import Any, ClassVar
 
@@ -35,6 +35,7 @@ from sidekiq_py.redis_access.job_path import promote
 from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits
 from sidekiq_py.redis_access.job_path.promote import Move
 from sidekiq_py.redis_access.reads import job_sets
+from sidekiq_py.redis_access.reads.job_sets import ScoredMember
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.failure import decrement_for_manual_retry
@@ -257,19 +258,22 @@ class JobSet(SizedOfRedis):
             if _SCORE.fullmatch(score):
                 by_score.setdefault(score, set()).add(digest)
         found: dict[str, SortedEntry] = {}
-        start = 0
-        while by_score:
-            pages = job_sets.pages_at(self._pool, self.name, list(by_score), start, _SCAN_COUNT)
-            for (score, digests), page in zip(list(by_score.items()), pages, strict=True):
-                for member, score_reply in page:
-                    digest = _digest(shown(member) if shown else member)
-                    if digest in digests:
-                        found[f"{score}-{digest}"] = SortedEntry(self, member, score_reply)
-                        digests.discard(digest)
-                if not digests or len(page) < _SCAN_COUNT:
-                    del by_score[score]
-            start += _SCAN_COUNT
+        pages = job_sets.first_pages(self._pool, self.name, [(score, score) for score in by_score], _SCAN_COUNT)
+        for (score, digests), page in zip(by_score.items(), pages, strict=True):
+            for entry in self._from(page, float(score)):
+                digest = _digest(shown(entry.value) if shown else entry.value)
+                if digest in digests:
+                    found[f"{score}-{digest}"] = entry
+                    digests.discard(digest)
+                    if not digests:
+                        break
         return found
+
+    def _from(self, page: list[ScoredMember], last: float) -> Iterator[SortedEntry]:
+        """The entries of a first page, and those that follow it up to a score: a million may be due at one instant."""
+        yield from (SortedEntry(self, member, score) for member, score in page)
+        if len(page) == _SCAN_COUNT:
+            yield from takewhile(lambda entry: entry.score <= last, self._walk(downward=False, after=page[-1]))
 
     def find(
         self,
@@ -367,10 +371,12 @@ class JobSet(SizedOfRedis):
             score: Epoch seconds.
             jid: Only entries with this job id.
         """
+        return list(self._fetched(score, jid))
+
+    def _fetched(self, score: float | tuple[float, float], jid: str | None) -> Iterator[SortedEntry]:
         low, high = score if isinstance(score, tuple) else (score, score)
-        found = job_sets.between(self._pool, self.name, _bound(low), _bound(high))
-        entries = [SortedEntry(self, member, text) for member, text in found]
-        return [entry for entry in entries if jid is None or entry.jid == jid]
+        [page] = job_sets.first_pages(self._pool, self.name, [(_bound(low), _bound(high))], _SCAN_COUNT)
+        return (entry for entry in self._from(page, high) if jid is None or entry.jid == jid)
 
     def schedule(self, at: float | datetime, payload: dict[str, Any]) -> None:
         """
@@ -390,7 +396,7 @@ class JobSet(SizedOfRedis):
 
     def delete(self, score: float, jid: str) -> bool:
         """Remove the entry with this score and job id. Returns False if there is none."""
-        return any(entry.delete() for entry in self.fetch(score, jid)[:1])
+        return any(entry.delete() for entry in islice(self._fetched(score, jid), 1))
 
     def clear(self) -> int:
         """Remove all entries. Returns how many there were."""

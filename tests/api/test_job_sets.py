@@ -535,6 +535,22 @@ def test_entries_are_found_again_by_their_keys(pool, redis_client, payload):
     assert {key: entry.value for key, entry in found.items()} == {entry.key: entry.value for entry in chosen}
 
 
+def test_the_last_of_many_entries_with_one_score_is_found_without_counting_them_off(pool, redis_client, payload):
+    """Each page begins where the last one ended. To skip the first million members for each of them blocks Redis."""
+    redis_client.zadd("retry", {payload(f"{number:05}"): 5.25 for number in range(5000)})
+    [last] = RetrySet(pool=pool).at_rank(4999, 1)[0]
+    redis_client.config_resetstat()
+
+    assert [*RetrySet(pool=pool).find_keys([last.key])] == [last.key]
+    assert RetrySet(pool=pool).fetch(5.25, last.jid)[0].value == last.value
+    assert RetrySet(pool=pool).delete(5.25, last.jid)
+
+    calls = {name: stats["calls"] for name, stats in redis_client.info("commandstats").items()}
+    assert calls["cmdstat_zrangebyscore"] == 3
+    assert calls["cmdstat_zrange"] > 20
+    assert RetrySet(pool=pool).find_keys([]) == {}
+
+
 def test_an_entry_that_has_moved_is_not_found_by_its_key(pool, redis_client, payload):
     """Another score, or other bytes, is another entry."""
     redis_client.zadd("retry", {payload("a"): 1, payload("b"): 2})

@@ -61,15 +61,10 @@ def ends(pool: Pool, key: str, count: int) -> list[bytes]:
     return [*lowest, *highest]
 
 
-def pages_at(pool: Pool, key: str, scores: Sequence[str], start: int, count: int) -> list[list[ScoredMember]]:
-    """For each score, up to *count* of the members that have it, from the *start*th of them on."""
-    commands = [("ZRANGEBYSCORE", key, score, score, "WITHSCORES", "LIMIT", start, count) for score in scores]
+def first_pages(pool: Pool, key: str, ranges: Sequence[tuple[str, str]], count: int) -> list[list[ScoredMember]]:
+    """For each range from a score to another, the first *count* of the members that have such a score."""
+    commands = [("ZRANGEBYSCORE", key, low, high, "WITHSCORES", "LIMIT", 0, count) for low, high in ranges]
     return [pairs(flat) for flat in pool.batch(commands)]
-
-
-def between(pool: Pool, key: str, low: str, high: str) -> list[ScoredMember]:
-    """The members with scores from *low* to *high*, lowest first."""
-    return pairs(pool.command("ZRANGEBYSCORE", key, low, high, "WITHSCORES"))
 
 
 def add(pool: Pool, key: str, score: str, member: bytes) -> None:

@@ -71,6 +71,24 @@ def test_many_lost_jobs_of_a_batch_are_logged_in_one_line(
     assert f"batch {batch.bid} has lost 2,500 jobs" in line
 
 
+def test_lost_jobs_that_could_still_add_are_given_up_together(app: Program, pool: Pool, audit: Audit) -> None:
+    """A thousand of them, each looked for among the thousand that may add, block Redis for more than a second."""
+    batch = sidekiq.Batch()
+    with batch.jobs():
+        app.deed.perform_bulk([["taken"]] * 200)
+    for number in range(200):
+        steps.call(pool, "open", batch.bid, f"jid{number}", number, "Deed", "0", "", 0)
+    app.client.delete("queue:default")
+    audit.run(pool)
+    app.client.config_resetstat()
+
+    audit.run(pool)
+
+    assert (batch.status().lost, batch.status().openers) == (200, [])
+    calls = {name: stats["calls"] for name, stats in app.client.info("commandstats").items()}
+    assert calls["cmdstat_hget"] + calls["cmdstat_hkeys"] < 2000
+
+
 def test_the_numbers_of_a_failed_push_are_no_lost_jobs(app: Program, pool: Pool, audit: Audit) -> None:
     """Each push takes numbers before it is sent. If those of failed ones counted, `complete` would come early."""
     batch = sidekiq.Batch()

@@ -720,27 +720,22 @@ end
 -- Words: <changed_at that the audit read> <number> ... Reply: how many members now count as lost; -1 if the batch has changed.
 function steps.lose(batch, words)
   if redis.call('HGET', batch.key, 'changed_at') ~= words[1] then return -1 end
-  local now, lost = now_seconds(), 0
+  local now, lost = now_seconds(), {}
   for at = 2, #words do
     local state = state_of(batch, words[at])
     if not has_succeeded(batch, words[at]) and (not state or state == 'failed') then
       fall_short(batch, tonumber(words[at]), 'lost', '', '')
-      lost = lost + 1
-      -- It can no longer add jobs.
-      for _, field in ipairs(redis.call('HKEYS', batch.key)) do
-        if string.sub(field, 1, 6) == 'token:' then
-          local text = redis.call('HGET', batch.key, field)
-          if string.match(text, '^%S+ (%S+)') == words[at] then give_up_token(batch, string.sub(field, 7)) end
-        end
-      end
+      lost[#lost + 1] = tonumber(words[at])
     end
   end
-  if lost > 0 then
+  if #lost > 0 then
+    -- They can no longer add jobs.
+    give_up_tokens_of(batch, lost)
     redis.call('HSET', batch.key, 'changed_at', now)
     check(batch)
     live_on(batch, now, true)
   end
-  return lost
+  return #lost
 end
 
 -- Stops waiting for children that have expired, or whose keys another program has overwritten. Reply: how many.

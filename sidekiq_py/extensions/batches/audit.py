@@ -24,7 +24,7 @@ from sidekiq_py.extensions.batches.state import BatchStatus
 from sidekiq_py.logs import counted, log
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import epoch_seconds, name_in, pairs
-from sidekiq_py.redis_access.connection.scan import pages, scored_members
+from sidekiq_py.redis_access.connection.scan import members, pages, scored_members
 from sidekiq_py.redis_access.connection.slices import lists_of, slices_of
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class Audit:
                     continue
                 numbers: set[int] = set()
                 with self._alone(status.bid):
-                    if status.children:
+                    if status.children and _waits_for_others(pool, status.bid):
                         _count_children(pool, status.bid)
                     numbers = waiting_numbers(pool, status.bid)
                 if numbers:
@@ -229,6 +229,22 @@ def _forget_the_gone(pool: Pool) -> None:
             gone = [bid for (bid, _), is_there in zip(page, there, strict=True) if not is_there]
             if gone:
                 pool.command("ZREM", name, *gone)
+
+
+def _waits_for_others(pool: Pool, bid: str) -> bool:
+    """
+    True if the batch may wait for other children than those that exist. The step that counts them decides; it reads
+    them all at once, and ten thousand of them block Redis.
+    """
+    key = steps.key(bid)
+    untried = pending = 0
+    for part in slices_of(members(pool, f"{key}:children"), _FIELDS):
+        for fields in pool.replies([("HMGET", steps.key(child), "v", "complete_at", "success_at") for child in part]):
+            if not isinstance(fields, list) or fields[0] is None:
+                return True
+            untried += fields[1] is None
+            pending += fields[2] is None
+    return bool(pool.command("HMGET", key, "kids_untried", "kids_pending") != [b"%d" % untried, b"%d" % pending])
 
 
 def _count_children(pool: Pool, bid: str) -> None:

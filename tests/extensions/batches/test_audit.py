@@ -149,6 +149,26 @@ def test_a_batch_of_very_many_blocks_is_read_in_parts(app: Program, pool: Pool) 
     assert app.client.info("commandstats")["cmdstat_hscan"]["calls"] > 5
 
 
+def test_very_many_children_are_counted_in_one_step_only_if_some_have_gone(
+    app: Program, pool: Pool, audit: Audit
+) -> None:
+    """The step reads all of them at once, and ten thousand of them block Redis."""
+    parent = sidekiq.Batch()
+    children = [sidekiq.Batch() for _ in range(100)]
+    with parent.jobs():
+        for child in children:
+            with child.jobs():
+                app.deed.perform_async("ok")
+    app.client.config_resetstat()
+    audit.run(pool)
+    assert app.client.info("commandstats").get("cmdstat_type", {"calls": 0})["calls"] < 50
+
+    app.client.delete(steps.key(children[0].bid))
+    audit.run(pool)
+
+    assert parent.status().pending_children == 99
+
+
 def test_a_job_that_is_nowhere_is_lost(app: Program, pool: Pool, audit: Audit) -> None:
     """After two looks; that is a death, and `complete` follows."""
     batch = opened(app, "ok", "taken")

@@ -75,7 +75,8 @@ class ExecutionMetrics:
 
         def row_of(job_class: Any, queue: str) -> tuple[Row, list[float]]:
             name = _name_of(job_class)
-            row = self._new_row(name, queue)
+            # Only `sidekiq_py.metrics` tells queues apart. Rows for thousands of them take long to add up at each beat.
+            row = self._new_row(name, queue if keeps_latency else None)
             return rows.setdefault(queue, {}).setdefault(name, (row, self._latencies.setdefault(id(row), [])))
 
         def count(payload: dict[str, Any], queue: str, seconds: float, started: float) -> None:

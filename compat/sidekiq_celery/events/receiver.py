@@ -25,8 +25,10 @@ CLIENT_CLOCK_SKEW = -1
 _TIME_OF = itemgetter("utcoffset", "timestamp")
 # What `State` keeps of its own in the objects whose attributes the fields of an event become.
 _OF_THE_STATE = ("event", "update", "children", "heartbeats", "cluster_state")
-# Above all times and clocks: the year 5138, which a date can hold, too. NaN is not below it either.
-_MOST = 1e11
+# Above all times in seconds: the year 5138, which a date can hold, too. NaN is not below it either.
+_MOST_SECONDS = 1e11
+# Above all clocks, which are milliseconds since 1970 in a worker (`WallClock`). JSON has all integers up to it.
+_MOST_CLOCK = 2**53
 _MOST_SHOWN = 200
 
 logger = get_logger(__name__)
@@ -189,13 +191,18 @@ def _is_readable(event: Any) -> bool:
     """Whether *event* has what every reader of events relies on. Whoever reaches the broker can send others."""
     if not isinstance(event, dict) or not isinstance(event.get("type"), str):
         return False
-    texts, numbers = ["hostname"], ["timestamp", "utcoffset", "clock"]
+    texts, times = ["hostname"], ["timestamp", "utcoffset"]
     if event["type"].startswith("task-"):
         texts += ["uuid", "name", "parent_id", "root_id"]
     elif event["type"].startswith("worker-"):
-        numbers += ["freq"]
+        times += ["freq"]
     return (
         event.keys().isdisjoint(_OF_THE_STATE)
         and all(isinstance(event.get(name), str | None) for name in texts)
-        and all(isinstance(n := event.get(name, 0), int | float) and abs(n) < _MOST for name in numbers)
+        and all(_is_below(event.get(name, 0), _MOST_SECONDS) for name in times)
+        and _is_below(event.get("clock", 0), _MOST_CLOCK)
     )
+
+
+def _is_below(number: Any, most: float) -> bool:
+    return isinstance(number, int | float) and abs(number) < most

@@ -146,6 +146,7 @@ ALMOST = {"type": "task-received", "uuid": "1", "hostname": "w1@here", "timestam
         {**ALMOST, "timestamp": float("nan")},
         {**ALMOST, "timestamp": 1e300},
         {**ALMOST, "clock": "x"},
+        {**ALMOST, "clock": 1e300},
         {**ALMOST, "children": "x"},
         {**ALMOST, "type": "worker-online", "freq": "x"},
         {**ALMOST, "type": "worker-online", "hostname": {}},

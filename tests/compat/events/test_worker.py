@@ -4,6 +4,7 @@ import json
 import os
 import signal
 from collections.abc import Callable
+from contextlib import closing
 from types import ModuleType
 
 import pytest
@@ -74,6 +75,23 @@ def test_tasks_are_told_of_from_receiving_to_their_end(
     assert (revoked["expired"], revoked["terminated"], revoked["signum"]) == (True, False, None)
     # Without acks_late, Celery has acknowledged the task by then, so it is not rejected.
     assert monitor.kinds(early) == [*tried, "task-failed"]
+
+
+def test_a_receiver_hears_a_worker_and_its_tasks(start: StartWorker, project: ModuleType) -> None:
+    """A worker's clock is that of the day, in milliseconds, and far ahead of one that only counts."""
+    start("-P", "threads", "-c", "1", "-E", "-n", "ours@here")
+    state = project.app.events.State()
+
+    with project.app.connection_for_read() as connection:
+        receiver = project.app.events.Receiver(connection, handlers={"*": state.event})
+        with closing(receiver.itercapture(timeout=LONG)) as messages:
+            next(messages)
+            done = project.add.delay(1, 2)
+            while done.id not in state.tasks or state.tasks[done.id].state != "SUCCESS":
+                next(messages)
+
+    assert [worker.hostname for worker in state.alive_workers()] == ["ours@here"]
+    assert state.tasks[done.id].result == "3"
 
 
 def test_a_terminated_task_is_told_of_with_its_signal(

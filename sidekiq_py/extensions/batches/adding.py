@@ -44,12 +44,6 @@ class Place(NamedTuple):
     end: int
     sender: str
 
-    @property
-    def done(self) -> tuple[str, ...]:
-        """The fields of the slice before, and of its block if that was another one: they are no longer needed."""
-        last = self.previous.partition("+")[0]
-        return (self.previous, *([f"{last}={self.sender}"] if last != str(self.block) else [])) if last else ()
-
 
 class _Sender:
     """One thread or task of one process, whose slices come one after another."""

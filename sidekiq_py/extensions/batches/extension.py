@@ -380,7 +380,7 @@ def _watched(adds: adding.Adding, place: adding.Place, count: int, queue: str, i
     commands: list[Command] = [
         ("HSET", pushes, "at", place.mark),
         ("HSET", blocks, str(place.block), str(place.used), place.mark, "1"),
-        *((("HDEL", blocks, *place.done),) if place.done else ()),
+        *((("HDEL", blocks, place.previous),) if place.previous else ()),
         *(("HINCRBY", key, field, str(count)) for field in ("total", "pending", "untried")),
     ]
     check = steps.may_push(adds.bid, queue, is_member, adds.token, place.block, place.used - count, place.sender)

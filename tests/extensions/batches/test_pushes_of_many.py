@@ -11,10 +11,11 @@ import pytest
 import redis
 
 import sidekiq_py as sidekiq
-from sidekiq_py import program
+from sidekiq_py import program, telemetry
 from sidekiq_py.client import sync_client
 from sidekiq_py.errors import SidekiqError
 from sidekiq_py.extension import Extension, PushSlice
+from sidekiq_py.extensions.batches.audit import waiting_numbers
 from sidekiq_py.extensions.batches.errors import BatchClosedError, BatchDoneError, BatchGoneError
 from tests.extensions.batches.conftest import Program
 from tests.support.cutting_proxy import WHERES, CuttingProxy, Where
@@ -154,6 +155,27 @@ def test_all_jobs_run_and_the_callbacks_follow(app: Program, worker: object) -> 
 
     status = batch.wait(30, until="success")
     assert (status.total, status.pending, len(app.runs)) == (SLICES * SLICE, 0, SLICES * SLICE)
+
+
+def test_jobs_may_be_added_between_the_slices(app: Program) -> None:
+    """Even if they are written before a slice that got its numbers before them, as this handler's are."""
+    batch = sidekiq.Batch()
+    has_added = []
+
+    def add_more(name: str, measurements: dict[str, Any]) -> None:
+        if not has_added:
+            has_added.append(name)
+            app.deed.perform_bulk([["more"]] * 2 * SLICE)
+
+    telemetry.attach("more jobs", ["sidekiq.push"], add_more)
+    try:
+        with batch.jobs():
+            app.deed.perform_bulk([[number] for number in range(SLICES * SLICE)], batch_size=SLICE)
+    finally:
+        telemetry.detach("more jobs")
+
+    assert sorted(numbers(app)) == sorted(waiting_numbers(batch._client.pool, batch.bid))
+    assert batch.status().total == len(set(numbers(app))) == (SLICES + 2) * SLICE
 
 
 @pytest.mark.parametrize("before_slice", [1, 2, 3])

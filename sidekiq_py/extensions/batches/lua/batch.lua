@@ -13,7 +13,8 @@
 --   <p>sidekiq_py:batch:<bid>:blocks     hash    first number of a reserved block, or of a slice that follows one that was not pushed
 --                                                -> how many numbers from there on are members; and for each sender
 --                                                <first number>+<offset>:<sender> of its last slice, and
---                                                <first number>=<sender> of its last block
+--                                                <first number>=<sender> of each of its blocks: a slice may still be under way
+--                                                when the next one, in another block, is written
 --   <p>sidekiq_py:batch:<bid>:pushes:<token>  hash  `at` -> seconds since the epoch, or the mark of the last slice: for a minute at
 --                                                most, the owner of the token may push with transactions that watch this key
 --   only for a tracked batch, which has a row for each member:
@@ -520,10 +521,7 @@ function steps.add(batch, words)
   else
     redis.call('HSET', batch.blocks, string.format('%.0f', words[1] + words[2] - count), count)
   end
-  if words[7] ~= '' then
-    local last = string.match(words[7], '^%d+')
-    redis.call('HDEL', batch.blocks, words[7], last ~= words[1] and block_of(last, words[9]) or words[7])
-  end
+  if words[7] ~= '' then redis.call('HDEL', batch.blocks, words[7]) end
   count_up(batch, 'total', count)
   count_up(batch, 'pending', count)
   count_up(batch, 'untried', count)

@@ -17,6 +17,7 @@ from sidekiq_py.logs import log
 from sidekiq_py.redis_access.job_path import in_flight
 
 _LIMIT_LOOK_SECONDS = 0.2
+_SETTLE_AGAIN_SECONDS = 1.0
 
 MakeLauncher = Callable[[Callable[[str], None]], Launcher]
 
@@ -128,6 +129,8 @@ class _Watch:
                         "the job is past its hard limit, and the parent process is gone: this process ends itself"
                     )
                     os.kill(os.getpid(), signal.SIGKILL)
+                # Redis is unreachable, which each try reports to the error handlers; or the job has just ended.
+                time.sleep(_SETTLE_AGAIN_SECONDS)
             time.sleep(_LIMIT_LOOK_SECONDS)
 
 

@@ -1,8 +1,13 @@
 """A child of `--processes N` whose parent was killed stops, but waits for its job."""
 
 import json
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 
+import pytest
 import redis
 
 from sidekiq_py import Client
@@ -22,8 +27,9 @@ def hang():
 """
 
 
-def test_a_hard_limit_holds_without_the_parent(tmp_path: Path, redis_url: str, redis_client: redis.Redis) -> None:
-    """The child settles its job as failed and ends itself; its stop would wait for ten minutes."""
+@pytest.fixture
+def worker(tmp_path: Path, redis_url: str) -> Iterator[WorkerProcess]:
+    """A worker with one child, whose stop waits for ten minutes."""
     (tmp_path / "hanging_jobs.py").write_text(PROGRAM)
     worker = WorkerProcess(
         "hanging_jobs",
@@ -32,14 +38,46 @@ def test_a_hard_limit_holds_without_the_parent(tmp_path: Path, redis_url: str, r
         python_path=[tmp_path],
     )
     with worker:
-        [child] = children_of(worker.pid)
-        Client(redis_url, sidekiq_version="7").push({"class": "Hang", "args": []})
-        eventually((tmp_path / "started").exists)
+        yield worker
 
-        worker.kill()
 
-        eventually(lambda: has_ended(child), within_seconds=60)
-        assert "past its hard limit, and the parent process is gone" in worker.log
-        [failed] = [json.loads(entry) for entry in redis_client.zrange("retry", 0, -1)]
-        assert failed["error_class"] == "sidekiq_py.errors.HardTimeLimitError"
-        assert jobs_in_flight(redis_client) == []
+def hang(redis_url: str, started: Path) -> None:
+    """Have a job started that does not end."""
+    Client(redis_url, sidekiq_version="7").push({"class": "Hang", "args": []})
+    eventually(started.exists)
+
+
+def test_a_hard_limit_holds_without_the_parent(
+    worker: WorkerProcess, tmp_path: Path, redis_url: str, redis_client: redis.Redis
+) -> None:
+    """The child settles its job as failed and ends itself; its stop would wait for ten minutes."""
+    [child] = children_of(worker.pid)
+    hang(redis_url, tmp_path / "started")
+
+    worker.kill()
+
+    eventually(lambda: has_ended(child), within_seconds=60)
+    assert "past its hard limit, and the parent process is gone" in worker.log
+    [failed] = [json.loads(entry) for entry in redis_client.zrange("retry", 0, -1)]
+    assert failed["error_class"] == "sidekiq_py.errors.HardTimeLimitError"
+    assert jobs_in_flight(redis_client) == []
+
+
+def test_a_child_without_parent_tries_once_a_second_to_settle_its_job(
+    worker: WorkerProcess, tmp_path: Path, redis_url: str, redis_client: redis.Redis
+) -> None:
+    """Each try that Redis refuses goes to the error handlers. Once Redis accepts writes again, the job is settled."""
+    [child] = children_of(worker.pid)
+    hang(redis_url, tmp_path / "started")
+
+    worker.kill()
+    redis_client.config_set("min-replicas-to-write", 1)
+    try:
+        eventually(lambda: worker.log.count("could not be settled") > 2, within_seconds=60)
+    finally:
+        redis_client.config_set("min-replicas-to-write", 0)
+
+    eventually(lambda: has_ended(child), within_seconds=60)
+    tries = [datetime.fromisoformat(at) for at in re.findall(r"(\S+)Z .*could not be settled", worker.log)]
+    assert all((later - earlier).total_seconds() > 0.9 for earlier, later in pairwise(tries))
+    assert redis_client.zcard("retry") == 1

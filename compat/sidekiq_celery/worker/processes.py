@@ -7,11 +7,13 @@ unless it belongs to a terminal. USR1 logs a stack trace of each thread.
 """
 
 import logging
+import math
 import multiprocessing
 import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -47,6 +49,10 @@ from sidekiq_py.worker import hooks as program_hooks
 from sidekiq_py.worker import registry as program_registry
 
 logger = logging.getLogger("celery.worker")
+
+# A process manager may send a signal to all processes at once, and the parent of a child passes it on. Together they
+# mean one stop.
+_ONE_STOP_SECONDS = 1.0
 
 
 def make_launcher(
@@ -227,10 +233,11 @@ def _first_stop(report: Callable[[str], None]) -> Callable[[str], None]:
 def _watch_quit(worker: Any, launcher: Launcher) -> Callable[[], None]:
     """
     Let `worker.stop` stop *launcher*, and QUIT coldly, after `worker_soft_shutdown_timeout`, in which running tasks may
-    still finish. Returns what QUIT does.
+    still finish; another QUIT ends that. Returns what QUIT does.
     """
     soft_seconds = float(worker.app.conf.worker_soft_shutdown_timeout or 0.0)
     is_stopping = threading.Event()
+    first_quit_at = math.inf
 
     def hurry() -> None:
         if not soft_seconds:
@@ -241,9 +248,13 @@ def _watch_quit(worker: Any, launcher: Launcher) -> Callable[[], None]:
         timer.start()
 
     def on_quit() -> None:
+        nonlocal first_quit_at
         worker.state.should_terminate = True
+        now = time.monotonic()
+        is_repeated = now - first_quit_at > _ONE_STOP_SECONDS
+        first_quit_at = min(first_quit_at, now)
         if is_stopping.is_set():
-            hurry()
+            (launcher.hurry if is_repeated else hurry)()
         else:
             launcher.signals.put("TERM")
 

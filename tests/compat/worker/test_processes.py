@@ -353,3 +353,26 @@ def test_a_soft_shutdown_may_follow_a_warm_one(
 
     assert sent.get(timeout=_SECONDS) == "finished"
     assert worker.wait(_SECONDS) == 0
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("first", [(signal.SIGQUIT,), (signal.SIGTERM, signal.SIGQUIT)])
+def test_another_quit_ends_a_soft_shutdown(
+    first: tuple[signal.Signals, ...], pool: str, start: StartWorker, redis_client: redis.Redis, project: ModuleType
+) -> None:
+    """The task goes back to its queue at once, as in Celery, and not after `worker_soft_shutdown_timeout`."""
+    worker = start("-c", "1", "-P", pool, SOFT_SHUTDOWN="600")
+    project.finish_when_told.delay()
+    eventually(lambda: noted(redis_client, "slow"), within_seconds=_SECONDS)
+
+    for number in first:
+        worker.send_signal(number)
+        # Stops that come within a second count as one.
+        time.sleep(1.5)
+
+    def has_ended_by_another() -> bool:
+        worker.send_signal(signal.SIGQUIT)
+        return has_ended(worker.pid)
+
+    eventually(has_ended_by_another, within_seconds=_SECONDS, every_seconds=0.5)
+    assert redis_client.llen("queue:celery") == 1

@@ -8,8 +8,9 @@ Sentry: reports errors with the context of their job, and continues traces from 
     sentry.instrument()                                     # in web processes and where jobs are declared
 
 A push writes `trace_propagation_headers` into the payload as the gem sentry-sidekiq does, and a run is a transaction
-`Sidekiq/<class>` of the same trace. Keys that the gem writes are read, including `sentry_user`. Arguments are sent to
-Sentry only on request.
+`Sidekiq/<class>` of the same trace. Keys that the gem writes are read, including `sentry_user`. Arguments are sent
+with the job only on request. Variables of stack frames, which Sentry's SDK sends unless it is given
+`include_local_variables=False`, may contain them too.
 
 If Sentry's integration for Celery is active, this module ignores tasks, whose runs and errors it covers.
 

@@ -85,7 +85,8 @@ _GONE = {
     "extension_keys",
     multiple=True,
     metavar="KEY=POLICY",
-    help="What to do with jobs that have this key of Pro, Enterprise or a gem: refuse, run or bury; repeat for more.",
+    help="What to do with jobs that have this key of Pro, Enterprise, a gem or an extension that is not loaded: "
+    "refuse, run or bury; repeat for more.",
 )
 @click.option("--schedule", metavar="FILE", help="Periodic jobs in sidekiq-cron's format (config/schedule.yml).")
 @click.option(

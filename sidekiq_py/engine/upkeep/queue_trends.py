@@ -14,11 +14,14 @@ from sidekiq_py.telemetry import QUEUE, latency_seconds
 from sidekiq_py.wire.json_dialect import loads_or_none
 
 _EVERY_SECONDS = 60.0
+# How far into the minute a round aims: while the clock is being slowed down, a pause ends some milliseconds too early,
+# and a round before the minute begins would record the last one twice.
+_AFTER_SECONDS = 0.25
 
 
 def note_sizes(pool: Pool, now: float | None = None) -> float:
     """
-    Record the size of each queue that has jobs, or had any recently. Returns the seconds until the next minute.
+    Record the size of each queue that has jobs, or had any recently. Returns the seconds to wait for the next minute.
 
     Args:
         now: The time in seconds since the epoch; by default the clock's.
@@ -34,7 +37,7 @@ def note_sizes(pool: Pool, now: float | None = None) -> float:
         for name, sample in samples:
             QUEUE.emit({"queue": name, "size": sample.size, "latency_seconds": sample.latency})
     queue_trends.keep(pool, samples)
-    return minute + _EVERY_SECONDS - at
+    return minute + _EVERY_SECONDS + _AFTER_SECONDS - at
 
 
 def _latency(seen: Seen, now: float) -> float:
@@ -42,4 +45,4 @@ def _latency(seen: Seen, now: float) -> float:
     return (latency_seconds(payload, now) or 0.0) if isinstance(payload, dict) else 0.0
 
 
-NOTE_SIZES = Maintenance("trends of queues", _EVERY_SECONDS, note_sizes)
+NOTE_SIZES = Maintenance("trends of queues", _EVERY_SECONDS + _AFTER_SECONDS, note_sizes)

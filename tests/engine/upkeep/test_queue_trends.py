@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import redis
 
 from sidekiq_py.api import OverviewReader
-from sidekiq_py.engine.upkeep.queue_trends import note_sizes
+from sidekiq_py.engine.upkeep.queue_trends import NOTE_SIZES, note_sizes
 from sidekiq_py.redis_access.connection.pool import Pool
 from tests.support.waiting import eventually
 from tests.support.worker_process import WorkerProcess
@@ -35,7 +35,18 @@ def test_size_and_latency_are_noted_each_minute(pool: Pool, redis_client: redis.
     pauses.append(note_sizes(pool, NOON + 60))
 
     assert trend(pool, "low", NOON + 61) == [(0, 1, 42.5), (1, 2, 90.0)]
-    assert pauses == [47.5, 60.0]
+    assert pauses == [47.75, 60.25]
+
+
+def test_a_pause_that_ends_a_little_early_does_not_note_a_minute_twice(pool: Pool, redis_client: redis.Redis) -> None:
+    """A clock that is being set right runs some milliseconds slower than the one that measures pauses."""
+    enqueue(redis_client, "low", NOON)
+    at, seen = NOON + 12.5, []
+    for _ in range(20):
+        seen.append(int(at - NOON) // 60)
+        at += min(note_sizes(pool, at), NOTE_SIZES.every_seconds) - 0.03
+
+    assert seen == list(range(20))
 
 
 def test_an_empty_queue_counts_until_two_hours_behind_its_last_job(pool: Pool, redis_client: redis.Redis) -> None:

@@ -124,7 +124,9 @@ class _Watch:
             running = self._running
             if running is not None and monotonic() >= running[0]:
                 _, limit, owner, field = running
-                if settle(owner, field, limit):
+                settled = settle(owner, field, limit)
+                # It may run without being in flight: the worker counted as dead, or Redis has lost its data.
+                if settled or (settled is False and self._running is running):
                     log.error(
                         "the job is past its hard limit, and the parent process is gone: this process ends itself"
                     )

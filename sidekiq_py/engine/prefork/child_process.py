@@ -77,8 +77,8 @@ class Limit:
         field: The job's in-flight field.
         due: When the job is past the limit, on the monotonic clock.
         times_asked: How many children were asked to settle the job.
-        is_settled: True if the job has been settled but still runs: it survived the signal that should end it, or the
-            signal has not reached it yet.
+        is_settled: True if the job is no longer in flight but still runs: it survived the signal that should end it,
+            the signal has not reached it yet, or the job was given to another worker or lost by Redis.
         beneath: The job's own hard limit, while the job is being terminated.
     """
 

@@ -6,10 +6,11 @@ How the parent ends a job that is past its hard limit, or that someone terminate
 2. FROZEN: another child, a helper, settles the job as failed (`past_time_limit.py`). A helper's own job may hold its
    interpreter lock. So if the helper does not answer within a second, the next one is asked too, and if there is none
    left, one is started.
-3. KILLED: once the job is settled, the child is killed and replaced. If a helper finds that the job had ended, the
-   child is resumed instead. If the job is terminated with a signal other than SIGKILL, the child is resumed too, and
-   delivers that signal to its job. A job that survives it is ended by its hard limit or by the next signal, and is not
-   settled again.
+3. KILLED: once the job is settled, the child is killed and replaced. If a helper finds that the job is not in flight,
+   the child is resumed instead, because the job may just have ended. If it does not report that, it runs a job that was
+   given to another worker, or that Redis has lost, and is killed a second later. If the job is terminated with a signal
+   other than SIGKILL, the child is resumed too, and delivers that signal to its job. A job that survives it is ended by
+   its hard limit or by the next signal, and is not settled again.
 
 Jobs are handled one at a time. Several helpers may be asked, because Redis settles a job only once: the second helper
 finds nothing to settle. If no helper settles the job in time, the child is killed anyway, and its job is recovered as
@@ -118,7 +119,7 @@ class HardLimits:
         A helper reports whether it has settled a job.
 
         Args:
-            answer: `yes`, `no` (the job had ended), or `later` (Redis is unreachable).
+            answer: `yes`, `no` (the job is not in flight), or `later` (Redis is unreachable).
             owner, job: The job that the helper was asked about; it may be an earlier one than the current job.
         """
         settling = self._settling
@@ -186,12 +187,10 @@ class HardLimits:
     def _let_go_on(self, settling: _Settling) -> None:
         child, limit = settling.child, settling.limit
         self._settling = None
-        if settling.is_later:
-            # If the child were killed now, its job would be recovered as that of a dead owner and run again at once.
-            limit.due = monotonic() + _SETTLE_AGAIN_SECONDS
-        else:
-            # The job had just ended.
-            child.limit = None
+        # If the child were killed while Redis is unreachable, its job would be recovered as that of a dead owner and
+        # run again at once. Otherwise the job had just ended and END follows, or it runs without being in flight.
+        limit.due = monotonic() + _SETTLE_AGAIN_SECONDS
+        limit.is_settled = not settling.is_later
         child.thaw()
 
     def _give_up(self, settling: _Settling) -> None:

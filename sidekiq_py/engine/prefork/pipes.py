@@ -7,7 +7,7 @@ Up, from a child to the parent:
 - `READY`: the child takes jobs.
 - `BEGIN <seconds> <owner> <field>` and `END`: a job with a hard limit starts and ends.
 - `TERMINATE signal:<number> <owner> <field>`: the running job must be ended; followed by `END` if it ends by itself.
-- `SETTLED <yes|no|later> <owner> <field>`: the answer to `KILLED`. `no`: the job had ended; `later`: Redis is
+- `SETTLED <yes|no|later> <owner> <field>`: the answer to `KILLED`. `no`: the job is not in flight; `later`: Redis is
   unreachable.
 - `RENEW`: replace this child, which takes no more jobs.
 - `LOAD <running> [<waiting>]`: the answer to `LOAD`.

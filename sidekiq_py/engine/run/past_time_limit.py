@@ -31,7 +31,7 @@ def settle_past_time_limit(around: Surroundings, pool: Pool, owner: str, field: 
         limit: The seconds of its hard limit, or a `terminated_by` text.
 
     Returns:
-        False if the job had already ended by itself.
+        False if the job is not in flight: it had already ended, or another worker has it.
 
     Raises:
         RedisError: Redis is unreachable.

@@ -47,7 +47,7 @@ class Termination:
         Settle a sibling's job as failed: it ran past its *limit*, or was terminated (`terminated_by`).
 
         Returns:
-            False if the job had ended; None if Redis is unreachable.
+            False if the job is not in flight; None if Redis is unreachable.
         """
         try:
             return settle_past_time_limit(self._around, self._pool, owner, field, limit)

@@ -81,3 +81,16 @@ def test_a_child_without_parent_tries_once_a_second_to_settle_its_job(
     tries = [datetime.fromisoformat(at) for at in re.findall(r"(\S+)Z .*could not be settled", worker.log)]
     assert all((later - earlier).total_seconds() > 0.9 for earlier, later in pairwise(tries))
     assert redis_client.zcard("retry") == 1
+
+
+def test_a_hard_limit_holds_without_the_parent_for_a_job_that_redis_has_lost(
+    worker: WorkerProcess, tmp_path: Path, redis_url: str, redis_client: redis.Redis
+) -> None:
+    """The job is not in flight any more, so there is nothing to settle; another worker may run it, too."""
+    [child] = children_of(worker.pid)
+    hang(redis_url, tmp_path / "started")
+
+    worker.kill()
+    redis_client.flushdb()
+
+    eventually(lambda: has_ended(child), within_seconds=60)

@@ -166,14 +166,29 @@ def test_who_finds_nothing_to_settle_may_have_come_second(family: Family) -> Non
 
 
 def test_who_was_asked_alone_and_finds_nothing_lets_it_go_on(family: Family) -> None:
-    """The job had ended in that very moment."""
+    """The job had ended in that very moment, and the child says so next."""
     frozen, helper = family.children[0], family.add()
     assert family.was_asked(helper)
 
     family.answer(helper, "no")
 
     eventually(lambda: family.state(frozen) != "T")
-    assert (frozen.limit, frozen.state, family.limits.involved) == (None, State.READY, ())
+    assert (frozen.state, family.limits.involved) == (State.READY, ())
+    frozen.limit = None
+    assert list(family.limits.moments()) == []
+
+
+def test_a_job_that_goes_on_without_being_in_flight_is_ended(family: Family) -> None:
+    """Redis has lost it, or another worker has it; nobody is asked a second time."""
+    child, helper = family.children[0], family.add()
+    assert family.was_asked(helper)
+    family.answer(helper, "no")
+    assert (child.state, child.limit is not None) == (State.READY, True)
+
+    eventually(lambda: family.limits.step() or child.state is State.KILLED)
+
+    assert family.is_killed(child)
+    assert not family.was_asked(helper)
 
 
 def test_a_helper_that_dies_is_no_answer(family: Family) -> None:

@@ -76,8 +76,8 @@ class Adding:
         self.token = token
         self.number = number
         self.is_tracked = False
+        # Without a lock: a child that is forked while another thread holds it would wait for it forever.
         self._senders: dict[tuple[int, int], _Sender] = {}
-        self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         return f"<Adding to {self.bid} as {self.token}>"
@@ -90,8 +90,7 @@ class Adding:
             RedisError: No numbers could be reserved; push nothing.
             BatchError: The batch is gone.
         """
-        with self._lock:
-            sender = self._senders.setdefault(_here(), _Sender())
+        sender = self._senders.setdefault(_here(), _Sender())
         if sender.end - sender.next < count:
             length = max(count, sender.length)
             sender.length = min(2 * length, _LARGEST_BLOCK)
@@ -104,8 +103,7 @@ class Adding:
 
     def begin_anew(self) -> None:
         """Reserve other numbers for the next slice."""
-        with self._lock:
-            self._senders.clear()
+        self._senders.clear()
 
 
 class Deferred:

@@ -3,8 +3,10 @@
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, suppress
 from datetime import timedelta
@@ -20,7 +22,7 @@ from sidekiq_py.active_job import active_job, forget_active_jobs, perform_later
 from sidekiq_py.api import Batches, BulkResult, Queue, RetrySet
 from sidekiq_py.client import sync_client
 from sidekiq_py.errors import RedisReplyError, SidekiqError
-from sidekiq_py.extensions.batches import extension, steps
+from sidekiq_py.extensions.batches import adding, extension, steps
 from sidekiq_py.extensions.batches.batch import Batch
 from sidekiq_py.extensions.batches.errors import BatchClosedError, BatchDoneError, BatchError, BatchGoneError
 from tests.extensions.batches.conftest import Program
@@ -353,6 +355,42 @@ def test_a_process_that_is_forked_in_the_block_adds_jobs_of_its_own(app: Program
     wanted = [["before"], *[[who, number] for who in ("child", "parent") for number in range(6)]]
     assert [payload["args"] for payload in app.waiting()] == wanted
     assert len({payload["sidekiq_py_batch"][1] for payload in app.waiting()}) == batch.status().total == 13
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_process_that_is_forked_while_other_threads_add_waits_for_none_of_them(app: Program) -> None:
+    """Those threads do not exist in the child, and would never release a lock."""
+    batch = sidekiq.Batch()
+    has_ended = threading.Event()
+    with batch.jobs():
+        adds = adding.current()
+        assert adds is not None
+
+        def add() -> None:
+            while not has_ended.is_set():
+                adds.place(1)
+
+        threads = [threading.Thread(target=add) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        try:
+            for _ in range(50):
+                child = os.fork()
+                if child == 0:
+                    try:
+                        adds.place(1)
+                    finally:
+                        os._exit(0)
+                try:
+                    eventually(lambda child=child: os.waitpid(child, os.WNOHANG) != (0, 0), within_seconds=20)
+                except BaseException:
+                    os.kill(child, signal.SIGKILL)
+                    os.waitpid(child, 0)
+                    raise
+        finally:
+            has_ended.set()
+            for thread in threads:
+                thread.join()
 
 
 def test_a_batch_is_opened_again(app: Program) -> None:

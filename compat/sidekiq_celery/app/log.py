@@ -13,7 +13,7 @@ from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import CDeprecationWarning, CPendingDeprecationWarning
 from sidekiq_celery.local import class_property
 from sidekiq_celery.platforms import isatty
-from sidekiq_celery.utils.log import ColorFormatter, LoggingProxy, get_logger, mlevel
+from sidekiq_celery.utils.log import ColorFormatter, LoggingProxy, get_logger, mlevel, print_uncaught_errors_whole
 from sidekiq_celery.utils.nodenames import node_format
 from sidekiq_py.payloads import escaped
 
@@ -188,6 +188,7 @@ class Logging:
             sys.stdout = proxy
         if stderr:
             sys.stderr = proxy
+            print_uncaught_errors_whole()
         return proxy  # type: ignore[no-any-return]
 
     def supports_color(self, colorize: bool | None = None, logfile: Any = None) -> bool | None:

@@ -6,6 +6,7 @@ import threading
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from types import TracebackType
 from typing import Any, ClassVar
 
 from sidekiq_celery.utils.serialization import unrepresentable
@@ -222,6 +223,31 @@ class LoggingProxy:
         if sys.__stderr__ is None:
             raise OSError("this process has no error output")
         return sys.__stderr__.fileno()
+
+
+def print_uncaught_errors_whole() -> None:
+    """
+    Write the traceback of an uncaught error in one piece, so that a `LoggingProxy` logs it as one message.
+
+    Python writes it word by word, and the carets below a line one at a time. Hooks of the program stay as they are.
+    """
+    if sys.excepthook is sys.__excepthook__:
+        sys.excepthook = _print_uncaught
+    if threading.excepthook is threading.__excepthook__:
+        threading.excepthook = _print_uncaught_in_thread
+
+
+def _print_uncaught(
+    kind: type[BaseException], error: BaseException | None, trace: TracebackType | None, heading: str = ""
+) -> None:
+    print(heading + "".join(traceback.format_exception(kind, error, trace)), end="", file=sys.stderr)
+
+
+def _print_uncaught_in_thread(args: threading.ExceptHookArgs) -> None:
+    if args.exc_type is SystemExit:
+        return
+    name = threading.get_ident() if args.thread is None else args.thread.name
+    _print_uncaught(args.exc_type, args.exc_value, args.exc_traceback, f"Exception in thread {name}:\n")
 
 
 def _print_error(record: logging.LogRecord) -> None:

@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ def logging_kept() -> Iterator[None]:
     loggers = [logging.getLogger(name) for name in _NAMES]
     before = [(one, list(one.handlers), one.level, one.propagate) for one in loggers]
     streams, environment = (sys.stdout, sys.stderr), dict(os.environ)
+    hooks = sys.excepthook, threading.excepthook
     Logging._setup = False
     try:
         with warnings.catch_warnings():
@@ -26,6 +28,7 @@ def logging_kept() -> Iterator[None]:
         Logging._setup = False
         logging.captureWarnings(False)
         sys.stdout, sys.stderr = streams
+        sys.excepthook, threading.excepthook = hooks
         os.environ.clear()
         os.environ.update(environment)
         for one, handlers, level, propagate in before:

@@ -251,6 +251,45 @@ def test_what_is_printed_goes_to_the_log(app: Celery) -> None:
     assert "WARNING/MainProcess] printed by a task" in out.getvalue()
 
 
+_FAILS_TWICE = """
+import threading
+from sidekiq_celery import Celery
+def fail(text):
+    raise ValueError(text) from None
+Celery("proj").log.setup("INFO", redirect_stdouts=True)
+thread = threading.Thread(target=lambda: max([fail("in a thread")], [2]), name="of a bootstep")
+thread.start()
+thread.join()
+max([fail("at the end")], [2])
+"""
+
+
+def test_an_error_that_nobody_catches_is_logged_as_one_message() -> None:
+    """Python writes its traceback in pieces, and each caret on its own. Celery logs each piece as a message."""
+    ran = subprocess.run([sys.executable, "-c", _FAILS_TWICE], capture_output=True, text=True, check=False)
+
+    in_thread, at_end = ran.stderr.split(": WARNING/MainProcess] ")[1:]
+    assert in_thread.startswith("Exception in thread of a bootstep:\nTraceback (most recent call last):\n  File ")
+    assert "\nValueError: in a thread\n" in in_thread
+    assert at_end.startswith("Traceback (most recent call last):\n  File ")
+    assert at_end.endswith("\nValueError: at the end\n")
+    assert ran.returncode == 1
+
+
+_HAS_HOOKS = """
+import sys, threading
+from sidekiq_celery import Celery
+hooks = sys.excepthook, threading.excepthook = print, repr
+Celery("proj").log.setup("INFO", redirect_stdouts=True)
+sys.exit((sys.excepthook, threading.excepthook) != hooks)
+"""
+
+
+def test_what_a_program_does_with_errors_that_nobody_catches_stays() -> None:
+    """Services that collect errors set hooks for that."""
+    subprocess.run([sys.executable, "-c", _HAS_HOOKS], check=True)
+
+
 def test_a_program_that_a_task_starts_may_print_to_the_streams_of_the_worker(
     app: Celery, capfd: pytest.CaptureFixture[str]
 ) -> None:

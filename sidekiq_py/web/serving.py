@@ -15,6 +15,7 @@ from sidekiq_py.redaction import Redaction
 from sidekiq_py.web.access import Access, Account, User
 from sidekiq_py.web.application import Dashboard
 from sidekiq_py.web.site import Site
+from sidekiq_py.web.text import shortened
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _SETTINGS = ("accounts", "tokens", "allowed_hosts", "origins", "servers", "redaction", "title", "trace_url")
@@ -116,9 +117,11 @@ def _settings(path: Path | None) -> dict[str, Any]:
         raise ConfigError(f"{path} cannot be read as YAML: {error}") from error
     if not isinstance(settings, dict):
         raise ConfigError(f"{path} must be a YAML mapping with {', '.join(_SETTINGS)}")
-    unknown = [str(name) for name in settings if name not in _SETTINGS]
+    unknown = [shortened(str(name), 40) for name in settings if name not in _SETTINGS]
     if unknown:
-        raise ConfigError(f"{path} has unknown settings: {', '.join(unknown)}; the settings are {', '.join(_SETTINGS)}")
+        # If this is another kind of file, these are its lines.
+        named = ", ".join(unknown[:3]) + (f" and {len(unknown) - 3} more" if len(unknown) > 3 else "")
+        raise ConfigError(f"{path} has unknown settings: {named}; the settings are {', '.join(_SETTINGS)}")
     return settings
 
 

@@ -119,6 +119,33 @@ def test_a_user_who_may_not_scan_is_told(
     assert "Grant it +scan" in result.stderr
 
 
+def test_a_user_who_may_not_select_a_database_is_not_told_about_scan(
+    run: Callable[..., Result], redis_url: str, redis_client: redis.Redis
+) -> None:
+    """The one error names the command that the user may not run."""
+    redis_client.execute_command("ACL", "SETUSER", "worker", "on", ">secret", "~*", "+@all", "-select")
+
+    result = run("recover", "-u", f"{redis_url.replace('redis://', 'redis://worker:secret@')}/1")
+
+    redis_client.execute_command("ACL", "DELUSER", "worker")
+    assert result.exit_code == 1
+    assert "'select'" in result.stderr
+    assert "scan" not in result.stderr
+
+
+def test_a_registry_of_a_wrong_type_is_not_taken_for_a_lack_of_permission(
+    run: Callable[..., Result], redis_client: redis.Redis
+) -> None:
+    """The error says how to find the key."""
+    redis_client.set("sidekiq_py:owners", "not a hash")
+
+    result = run("recover")
+
+    assert result.exit_code == 1
+    assert "sidekiq-py doctor" in result.stderr
+    assert "permission" not in result.stderr
+
+
 def test_jobs_that_wait_for_a_lease_are_named_with_its_end(
     run: Callable[..., Result], redis_url: str, redis_client: redis.Redis
 ) -> None:

@@ -184,7 +184,8 @@ def test_without_a_password_and_a_terminal_it_says_what_to_do(environment, given
     [
         (None, "without knowing whom to let in"),
         ("accounts: [1]", "accounts in the configuration must be a mapping"),
-        ("acounts: {}", "unknown settings: acounts"),
+        ("acounts: {}", "unknown settings: acounts; the settings are"),
+        (f"{'x' * 99}: 1\nb: 2\nc: 3\nd: 4\ne: 5", f"unknown settings: {'x' * 40}…, b, c and 2 more; the settings"),
         ("accounts: {ada: {password_hash: x}}", "the account ada: password_hash is not a hash"),
         ("accounts: {ada: {password: x}}", "must have password_hash"),
         ("tokens: {short: viewer}", "at least 16"),

@@ -38,12 +38,15 @@ class ResultSet(ResultBase):
     def add(self, result: Any) -> None:
         """Add a result, unless the set already contains it."""
         if result not in self.results:
-            self.results.append(result)
-            if self._on_ready is not None:
-                if self._on_ready.ready:
-                    self._on_ready = None
-                else:
-                    self._waits_for(result)
+            self._append(result)
+
+    def _append(self, result: Any) -> None:
+        self.results.append(result)
+        if self._on_ready is not None:
+            if self._on_ready.ready:
+                self._on_ready = None
+            else:
+                self._waits_for(result)
 
     def remove(self, result: Any) -> None:
         """
@@ -67,8 +70,17 @@ class ResultSet(ResultBase):
 
     def update(self, results: Any) -> None:
         """Add the results that the set does not contain yet."""
-        for result in results:
-            self.add(result)
+        given = list(results)
+        try:
+            known = set(self.results)
+            new = [result for result in dict.fromkeys(given) if result not in known]
+        except TypeError:
+            # A set among them has no hash, so each is compared with all others.
+            for result in given:
+                self.add(result)
+            return
+        for result in new:
+            self._append(result)
 
     def clear(self) -> None:
         """Remove all results; the list object stays the same."""

@@ -213,6 +213,38 @@ def test_a_set_is_a_list_of_results(app: Celery) -> None:
     assert len(results) == 0
 
 
+def test_a_set_compares_a_new_result_with_none_of_the_others(app: Celery) -> None:
+    """With 50,000 results that took minutes, as it does in Celery. The hash tells which ones it contains already."""
+    compared: list[str] = []
+
+    class Counted(AsyncResult[Any]):
+        def __eq__(self, other: object) -> Any:
+            compared.append(self.id)
+            return super().__eq__(other)
+
+        __hash__ = AsyncResult.__hash__
+
+    members = [Counted(f"id-{number}", app=app) for number in range(100)]
+    results = app.ResultSet(members[:50])
+
+    results.update(iter([*members, *members]))
+
+    assert results.results == members
+    del compared[:]
+    results.update([Counted("new", app=app)])
+    assert len(compared) < 10
+
+
+def test_a_set_may_be_updated_with_sets(app: Celery) -> None:
+    """They have no hash."""
+    one, other = app.ResultSet([app.AsyncResult("a")]), app.ResultSet([app.AsyncResult("b")])
+    results = app.ResultSet([one])
+
+    results.update([one, other, other])
+
+    assert results.results == [one, other]
+
+
 def test_a_set_sums_up_its_results(app: Celery) -> None:
     """How many have returned, whether one failed, whether one is awaited."""
     results = app.ResultSet([app.AsyncResult(each) for each in "ab"])

@@ -3,7 +3,8 @@
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
@@ -175,7 +176,9 @@ def _work(options: Options, config: Config) -> NoReturn:
     if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
         # HUP means that the terminal was closed. nohup sets it to be ignored, so that a program outlives its terminal.
         launcher.signals.call_at("HUP", lambda: launcher.signals.put("TERM"))
-    end_process(run_worker(launcher))
+    with _explaining_thread_limits():
+        code = run_worker(launcher)
+    end_process(code)
 
 
 def _supervise(options: Options, config: Config) -> int:
@@ -199,7 +202,8 @@ def _supervise(options: Options, config: Config) -> int:
             from sidekiq_py.cli.boot import make_launcher
 
             make = partial(make_launcher, options, is_first=is_first)
-            return run_child(parent, make) if sidecar is None else run_child(parent, make, prefork.in_child(parent))
+            with _explaining_thread_limits():
+                return run_child(parent, make) if sidecar is None else run_child(parent, make, prefork.in_child(parent))
         except click.ClickException as error:
             error.show()
             return error.exit_code
@@ -210,6 +214,25 @@ def _supervise(options: Options, config: Config) -> int:
     start_logging(options, config.sidekiq_version)
     limit_kb = None if config.max_memory_mb is None else config.max_memory_mb * 1024
     return Supervisor(config, config.processes or 1, be_child, limit_kb, sidecar=sidecar).run()
+
+
+@contextmanager
+def _explaining_thread_limits() -> Iterator[None]:
+    """
+    Turn a system that allows no more threads into an error that says what to do.
+
+    Raises:
+        ClickException: A thread could not be started.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if str(error) != "can't start new thread":
+            raise
+        raise click.ClickException(
+            "The system lets this process start no more threads. Lower --concurrency (-c), or raise the limit on "
+            "processes (ulimit -u, or the container's limit on PIDs) or on memory (ulimit -v)."
+        ) from error
 
 
 def _first_of_forked() -> Callable[[], bool]:

@@ -529,6 +529,21 @@ def test_a_worker_is_not_told_to_serve_the_queues_of_its_capsules_twice(
     assert line.endswith("start this one with -q default -q mailers")
 
 
+@pytest.mark.parametrize("more", ["", "--processes 1"])
+def test_a_worker_that_may_start_no_more_threads_says_what_to_do(redis_url: str, more: str) -> None:
+    """Without a traceback. The stacks of a thousand threads do not fit into this limit."""
+    command = f"{sys.executable} -m sidekiq_py worker -r {JOBS} -u {redis_url} -c 1000 {more}"
+
+    with subprocess.Popen(
+        ["sh", "-c", f"ulimit -v 1500000; exec {command}"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    ) as worker:
+        assert worker.stderr is not None
+        told = worker.stderr.readline()
+        worker.terminate()
+
+    assert told.startswith("Error: The system lets this process start no more threads. Lower --concurrency (-c), or")
+
+
 def test_an_active_job_counts_as_one_declared_job(start_worker: StartWorker, tmp_path: Path) -> None:
     """It runs under two wrapper classes, which no program declares."""
     (tmp_path / "rails_jobs.py").write_text(RAILS_JOBS)

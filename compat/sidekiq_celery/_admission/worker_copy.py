@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery._admission import revokes
 from sidekiq_celery._send.clients import client_of
+from sidekiq_celery._wire.message import shown
 from sidekiq_celery.contract import App
+from sidekiq_celery.exceptions import InvalidTaskError
 from sidekiq_celery.utils.time import rate
 from sidekiq_py.errors import RedisError
 from sidekiq_py.extension import revoked
@@ -50,8 +52,17 @@ class WorkerNotices:
         self.received = Notices(self._read)
 
     def is_revoked(self, request: "Context") -> bool:
-        """True if a task must not run."""
-        if self.received.may_be_revoked(request.id) and self._is_id_revoked(request.id):
+        """
+        True if a task must not run.
+
+        Raises:
+            InvalidTaskError: Its id is a list or an object.
+        """
+        try:
+            may_be_revoked = self.received.may_be_revoked(request.id)
+        except TypeError:
+            raise InvalidTaskError(f"jid is {shown(request.id)}, where a string should stand") from None
+        if may_be_revoked and self._is_id_revoked(request.id):
             return True
         return bool(self._stamps and request.stamps and revokes.matches(request.stamps, self._stamps, time.time()))
 

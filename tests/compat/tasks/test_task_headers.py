@@ -105,6 +105,24 @@ def test_a_task_whose_task_headers_are_not_well_made_fails_without_running(
     assert (stored["status"], stored["result"]["exc_type"]) == ("FAILURE", "InvalidTaskError")
 
 
+def test_a_task_whose_id_is_no_string_fails_without_running(
+    app: Celery, worker: TaskWorker, redis_client: redis.Redis, runs: list[str]
+) -> None:
+    """It is kept in the dead set, with an error that names the key."""
+    wrong = [["a"], {"a": 1}]
+    jobs = [json.dumps({**json.loads(job(0, {})), "jid": jid}) for jid in wrong]
+    push_jobs(redis_client, [*jobs, job(1, {})], queue="celery")
+
+    worker.start()
+    eventually(lambda: runs == ["j1"] and redis_client.zcard("dead") == len(wrong))
+
+    dead = [json.loads(raw) for raw in redis_client.zrange("dead", 0, -1)]
+    assert all(entry["error_class"].endswith("InvalidTaskError") for entry in dead)
+    assert {entry["error_message"] for entry in dead} == {
+        f"jid is {jid}, where a string should stand" for jid in ("['a']", "{'a': 1}")
+    }
+
+
 def test_what_is_well_made_still_holds(
     app: Celery, worker: TaskWorker, redis_client: redis.Redis, runs: list[str]
 ) -> None:

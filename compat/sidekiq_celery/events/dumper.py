@@ -43,7 +43,7 @@ class Dumper:
 
     def on_event(self, ev: dict[str, Any]) -> None:
         """Print an event. This removes its fields."""
-        timestamp = datetime.fromtimestamp(ev.pop("timestamp", 0), UTC)
+        timestamp = _moment(ev.pop("timestamp", 0))
         type, hostname = ev.pop("type").lower(), ev.pop("hostname", "?")
         if not type.startswith("task-"):
             self._line(hostname, timestamp, type, "", ev)
@@ -56,14 +56,22 @@ class Dumper:
         self.format_task_event(hostname, timestamp, type, TASK_NAMES.get(uuid, ""), ev)
 
     def format_task_event(
-        self, hostname: str, timestamp: datetime, type: str, task: str, event: dict[str, Any]
+        self, hostname: str, timestamp: datetime | float, type: str, task: str, event: dict[str, Any]
     ) -> None:
         """Print a task event."""
         self._line(hostname, timestamp, type, f"{task} ", event)
 
-    def _line(self, hostname: str, timestamp: datetime, type: str, task: str, event: dict[str, Any]) -> None:
+    def _line(self, hostname: str, timestamp: datetime | float, type: str, task: str, event: dict[str, Any]) -> None:
         fields = ", ".join(f"{key}={event[key]}" for key in sorted(event))
         self.say(f"{hostname} [{timestamp}] {humanize_type(type)}{':' if fields else ''} {task}{fields}")
+
+
+def _moment(seconds: float) -> datetime | float:
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, ValueError, OSError):
+        # An event of a program's own may have milliseconds.
+        return seconds
 
 
 def evdump(app: Any = None, out: TextIO = sys.stdout) -> None:

@@ -1,9 +1,11 @@
 """`EventReceiver`: receives events as they arrive."""
 
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import itemgetter
 from typing import Any
+from uuid import UUID
 
 from kombu import Queue
 from kombu.connection import maybe_channel
@@ -23,8 +25,6 @@ CLIENT_CLOCK_SKEW = -1
 """A client's clock does not follow the others, so the events that it sends are put before all that are known."""
 
 _TIME_OF = itemgetter("utcoffset", "timestamp")
-# What `State` keeps of its own in the objects whose attributes the fields of an event become.
-_OF_THE_STATE = ("event", "update", "children", "heartbeats", "cluster_state")
 # Above all times in seconds: the year 5138, which a date can hold, too. NaN is not below it either.
 _MOST_SECONDS = 1e11
 # Above all clocks, which are milliseconds since 1970 in a worker (`WallClock`). JSON has all integers up to it.
@@ -174,7 +174,8 @@ class EventReceiver(ConsumerMixin):
     def _follow_clock(self, body: dict[str, Any], skew: int) -> None:
         if body["type"] == "task-sent":
             body["clock"] = (self.clock.value or 1) + skew
-        elif "clock" not in body:
+        elif body.get("clock") is None:
+            # It was left out, or the event was sent with `blind=True`.
             body["clock"] = self.forward_clock()
             return
         self.adjust_clock(body["clock"])
@@ -191,16 +192,19 @@ def _is_readable(event: Any) -> bool:
     """Whether *event* has what every reader of events relies on. Whoever reaches the broker can send others."""
     if not isinstance(event, dict) or not isinstance(event.get("type"), str):
         return False
-    texts, times = ["hostname"], ["timestamp", "utcoffset"]
-    if event["type"].startswith("task-"):
-        texts += ["uuid", "name", "parent_id", "root_id"]
-    elif event["type"].startswith("worker-"):
-        times += ["freq"]
+    group = event["type"].partition("-")[0]
+    ids = ("uuid", "parent_id", "root_id") if group == "task" else ()
+    texts = ("hostname", "name") if group == "task" else ("hostname",)
+    times = ("timestamp", "utcoffset", "freq") if group == "worker" else ("timestamp", "utcoffset")
+    # Events of a program's own may have other times, such as milliseconds.
+    most = _MOST_SECONDS if group in ("task", "worker") else sys.float_info.max
     return (
-        event.keys().isdisjoint(_OF_THE_STATE)
+        # Callers of Celery's tasks may choose ids, and kombu's JSON returns a UUID as one.
+        all(isinstance(event.get(name), str | int | UUID | None) for name in ids)
         and all(isinstance(event.get(name), str | None) for name in texts)
-        and all(_is_below(event.get(name, 0), _MOST_SECONDS) for name in times)
-        and _is_below(event.get("clock", 0), _MOST_CLOCK)
+        and all(_is_below(event.get(name, 0), most) for name in times)
+        # That of a client is not used.
+        and (event["type"] == "task-sent" or event.get("clock") is None or _is_below(event["clock"], _MOST_CLOCK))
     )
 
 

@@ -31,6 +31,9 @@ DRIFT_WARNING = (
     "synchronize both with NTP"
 )
 
+# What workers and tasks keep of their own beside the fields of their events, which become attributes.
+_OWN = frozenset({"event", "update", "children", "heartbeats", "cluster_state"})
+
 logger = get_logger(__name__)
 warn = logger.warning
 
@@ -44,6 +47,13 @@ def _warn_drift(hostname: Any, drift: float, received: float, sent: float) -> No
 def heartbeat_expires(timestamp: Any, freq: Any = 60, expire_window: float = HEARTBEAT_EXPIRE_WINDOW) -> float:
     """When a worker last heard from at *timestamp*, with a heartbeat every *freq* seconds, counts as gone."""
     return float(timestamp) + float(freq) * (expire_window / 100.0)
+
+
+def _attributes(event: dict[str, Any]) -> dict[str, Any]:
+    """The fields of an event that become attributes. A program may send any fields with its events."""
+    if event.keys().isdisjoint(_OWN):
+        return event
+    return {name: value for name, value in event.items() if name not in _OWN}
 
 
 class Worker:
@@ -243,7 +253,7 @@ class State:
             worker = self.Worker(hostname)
             if is_new:
                 self.workers[hostname] = worker
-        worker.event(what, event["timestamp"], event["local_received"], event)
+        worker.event(what, event["timestamp"], event["local_received"], _attributes(event))
         if self.on_node_join is not None and (is_new or what == "online"):
             self.on_node_join(worker)
         if self.on_node_leave is not None and what == "offline":
@@ -266,7 +276,7 @@ class State:
             task.worker, origin = worker, worker.id
         self._put_in_order(timetuple(event["clock"], timestamp, origin, ref(task)))
         self.task_count += what == "received"
-        task.event(what, timestamp, event["local_received"], event)
+        task.event(what, timestamp, event["local_received"], _attributes(event))
         if task.name is not None:
             self._seen_types.add(task.name)
             if is_new:

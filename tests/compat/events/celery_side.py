@@ -2,11 +2,13 @@
 The real Celery's side: `python celery_side.py <URL> <what>`, run by a Python that has it.
 
 `watch` reads events until a worker goes offline, then prints what its `State` made of them. `work` is a worker that
-calls one task by itself.
+calls one task by itself; `work-oddly` one that calls tasks with unusual ids, and sends events of a program's own.
 """
 
 import json
 import sys
+from typing import Any
+from uuid import UUID
 
 from celery import Celery
 from celery.signals import worker_ready
@@ -22,7 +24,18 @@ def add(a: int, b: int) -> int:
 
 @worker_ready.connect
 def call(**_: object) -> None:
-    add.apply_async((1, 2), task_id="by-itself")
+    if what == "work":
+        add.apply_async((1, 2), task_id="by-itself")
+        return
+    add.apply_async((1, 2), task_id=UUID(int=5), root_id=UUID(int=6), parent_id=7)
+    report.apply_async((), task_id="reports")
+
+
+@app.task(name="proj.report", bind=True)
+def report(self: Any) -> None:
+    self.send_event("task-progress", children=3, update="u", event="e")
+    with app.connection_for_write() as connection, app.events.Dispatcher(connection, hostname="shop") as dispatcher:
+        dispatcher.send("order-update", event={}, update=[], uuid=[1], freq="daily", name=2, timestamp=1.8e12)
 
 
 def watch() -> None:

@@ -147,7 +147,7 @@ ALMOST = {"type": "task-received", "uuid": "1", "hostname": "w1@here", "timestam
         {**ALMOST, "timestamp": 1e300},
         {**ALMOST, "clock": "x"},
         {**ALMOST, "clock": 1e300},
-        {**ALMOST, "children": "x"},
+        {**ALMOST, "uuid": ["x"]},
         {**ALMOST, "type": "worker-online", "freq": "x"},
         {**ALMOST, "type": "worker-online", "hostname": {}},
     ],
@@ -166,6 +166,22 @@ def test_an_event_that_is_not_well_formed_ends_no_monitor(
     assert [task.name for _, task in state.itertasks()] == ["proj.add"]
     assert out.getvalue().count("task received: proj.add(1)") == 1
     assert sum("is ignored" in message for message in caplog.messages) == 2
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"children": 3, "cluster_state": "x"}, {"clock": None}, {"heartbeats": 1}],
+    ids=str,
+)
+def test_an_event_of_a_programs_own_form_is_heard(app: Celery, fields: dict[str, Any]) -> None:
+    """Programs may send any fields, and events that are `blind` have no clock."""
+    state = app.events.State()
+    with app.connection_for_read() as connection:
+        receiver = app.events.Receiver(connection, handlers={"*": state.event})
+        receiver._receive([{**ALMOST, **fields}, {**ALMOST, "type": "worker-online", **fields}], None)
+
+    assert [(task.uuid, list(task.children)) for _, task in state.itertasks()] == [("1", [])]
+    assert len(state.workers["w1@here"].heartbeats) >= 1
 
 
 @pytest.mark.parametrize("missing", ["uuid", "hostname", "timestamp"])

@@ -1,15 +1,19 @@
 """The real Celery reads our events, and ours reads those of its workers."""
 
+import io
 import json
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from uuid import UUID
 
 import redis
 from sidekiq_celery import Celery
+from sidekiq_celery.events.dumper import Dumper
 
 from tests.compat.events.event_monitor import LONG, listening
 from tests.support.child_process import tied_to_this_process
@@ -55,6 +59,36 @@ def test_celery_reads_the_events_of_our_workers(
     assert seen["tasks"][failed.id]["exception"] == "ValueError('no')"
     # What tells of the worker is no thread that runs tasks, and may be slower than the first task.
     assert "worker-online" in seen["seen"]
+
+
+def test_unusual_events_of_celerys_workers_are_heard(app: Celery, redis_url: str, redis_client: redis.Redis) -> None:
+    """Ids may be UUIDs or numbers, and a program's own events have any fields and any clock."""
+    state, out, seen = app.events.State(), io.StringIO(), []
+
+    def capture() -> None:
+        with app.connection_for_read() as connection:
+            receiver = app.events.Receiver(connection)
+
+            def take(event: dict[str, Any]) -> None:
+                seen.append((event["type"], str(event.get("uuid"))))
+                state.event(event)
+                Dumper(out).on_event(dict(event))
+                receiver.should_stop = seen[-1] == ("task-succeeded", "reports")
+
+            receiver.handlers["*"] = take
+            receiver.capture(timeout=LONG, wakeup=False)
+
+    thread = threading.Thread(target=capture)
+    thread.start()
+    eventually(lambda: redis_client.pubsub_numpat() == 1, LONG)
+    with real_celery(redis_url, "work-oddly"):
+        thread.join(LONG)
+
+    called = state.tasks[UUID(int=5)]
+    assert (called.state, called.name, called.root_id, called.parent_id) == ("SUCCESS", "proj.add", UUID(int=6), 7)
+    assert (state.tasks["reports"].state, list(state.tasks["reports"].children)) == ("SUCCESS", [])
+    assert {("task-progress", "reports"), ("order-update", "[1]")} <= set(seen)
+    assert "shop [1800000000000.0] order update: " in out.getvalue()
 
 
 def test_our_events_have_the_form_of_celerys(

@@ -71,6 +71,10 @@ def _is_id(value: Any) -> bool:
     return type(value) is str or isinstance(_read(value), UUID)
 
 
+def _is_id_or_number(value: Any) -> bool:
+    return type(value) is int or _is_id(value)
+
+
 def _is_count(value: Any) -> bool:
     return type(value) is int and value >= 0
 
@@ -132,6 +136,8 @@ def _read(value: Any) -> Any:
 
 _TEXT = (_exactly(str), "a text")
 _ID = (_is_id, "an id")
+# Callers of Celery's tasks may choose numbers, too, and nothing here looks for these ids.
+_ID_OR_NUMBER = (_is_id_or_number, "an id")
 _FLAG = (_exactly(bool), "true or false")
 _COUNT = (_is_count, "a whole number from 0")
 _OBJECT = (_exactly(dict), "an object")
@@ -143,7 +149,8 @@ _ELSEWHERE = (_exactly(), "nothing")
 _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("retries", "replaced_task_nesting", "group_index"), _COUNT),
     **dict.fromkeys(("eta", "expires"), _MOMENT),
-    **dict.fromkeys(("root_id", "parent_id", "group", "correlation_id"), _ID),
+    **dict.fromkeys(("root_id", "parent_id", "correlation_id"), _ID_OR_NUMBER),
+    "group": _ID,
     **dict.fromkeys(("shadow", "reply_to", "origin", "argsrepr", "kwargsrepr"), _TEXT),
     **dict.fromkeys(("body", "content_type", "content_encoding", "compression"), _TEXT),
     **dict.fromkeys(("kw", "embeds", "slot", "ignore_result"), _FLAG),

@@ -14,9 +14,11 @@ from base64 import b64encode
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from sidekiq_celery._send.clients import pushing_client
 from sidekiq_celery._send.items import item_of_message
+from sidekiq_celery._wire.json_values import from_plain
 from sidekiq_celery._wire.message import TaskMessage
 from sidekiq_celery._wire.payload import EMBEDDED, EMBEDS, KEY, sealed, task_headers_of_message
 from sidekiq_celery.bridge.envelope import Envelope, read_json
@@ -200,6 +202,7 @@ def _call(envelope: Envelope, body: Any) -> tuple[dict[str, Any], Any, Any, Mapp
         if not isinstance(body, list) or len(body) < 3:
             raise InvalidTaskError("the body is not a list of arguments, keyword arguments and embedded signatures")
         args, kwargs, embedded = body[0], body[1], body[2] or {}
+    headers = _with_text_as_id(headers)
     _check(headers, args, kwargs, embedded)
     return headers, args, kwargs, {key: embedded[key] for key in EMBEDDED if embedded.get(key)}
 
@@ -213,6 +216,15 @@ def _of_protocol_1(body: Mapping[str, Any]) -> dict[str, Any]:
             if headers.get(key):
                 headers[key] = maybe_make_aware(datetime.fromisoformat(headers[key])).isoformat()
     return headers
+
+
+def _with_text_as_id(headers: dict[str, Any]) -> dict[str, Any]:
+    """The headers with the task's id as results are stored under it: callers may choose a UUID or a number."""
+    given = headers.get("id")
+    task_id = from_plain(given)
+    if not isinstance(task_id, UUID) and type(task_id) is not int:
+        return headers
+    return {**headers, **{key: str(task_id) for key in ("id", "root_id") if headers.get(key) == given}}
 
 
 def _check(headers: Mapping[str, Any], args: Any, kwargs: Any, embedded: Any) -> None:

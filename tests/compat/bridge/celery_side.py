@@ -1,13 +1,15 @@
 """
 The real Celery's side, run by a Python that has it: `python celery_side.py <broker> <results> <what> [<number>]`.
 
-`calls` sends a call of each kind and prints the ids by kind as JSON, `many` so many calls of `note` one after the
-other, each of which is printed once it was sent, `work` runs a worker until it is told to stop.
+`calls` sends a call of each kind and prints the ids by kind as JSON, `ids` sends calls whose ids are no texts, `many`
+so many calls of `note` one after the other, each of which is printed once it was sent, `work` runs a worker until it is
+told to stop.
 """
 
 import datetime
 import json
 import sys
+import uuid
 
 from celery import Celery, chain, chord, group
 from kombu import Queue
@@ -64,6 +66,14 @@ def calls():
     print(json.dumps({kind: result.id for kind, result in sent.items()}), flush=True)
 
 
+def ids():
+    note.apply_async(("uuid",), task_id=uuid.UUID(int=5))
+    note.apply_async(("numbers",), root_id=7, parent_id=8, correlation_id=9)
+    # Celery's backends in Redis know no results with such an id.
+    Celery("resultless", broker=broker).send_task("side.note", ("number",), task_id=5)
+    print("{}", flush=True)
+
+
 def many(count):
     for number in range(count):
         note.delay(number)
@@ -72,6 +82,8 @@ def many(count):
 
 if what == "calls":
     calls()
+elif what == "ids":
+    ids()
 elif what == "many":
     many(int(rest[0]))
 elif what == "work":

@@ -42,11 +42,11 @@ def celery_side(broker: str, results: str, what: str, *more: str) -> list[str]:
     return [python_with_celery(), str(_SIDE), broker, results, what, *more]
 
 
-def send_calls(broker: str, results: str) -> dict[str, str]:
-    """Have the real Celery send a call of each kind; their ids."""
+def send_calls(broker: str, results: str, what: str = "calls") -> dict[str, str]:
+    """Have the real Celery send a call of each kind, or other calls; their ids."""
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     done = subprocess.run(
-        celery_side(broker, results, "calls"), capture_output=True, text=True, check=False, env=environment
+        celery_side(broker, results, what), capture_output=True, text=True, check=False, env=environment
     )
     assert done.returncode == 0, done.stderr
     ids: dict[str, str] = json.loads(done.stdout)

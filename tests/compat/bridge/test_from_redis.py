@@ -6,6 +6,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable
 from threading import Thread
 from typing import Any
+from uuid import UUID
 
 import kombu
 import pytest
@@ -23,7 +24,7 @@ from sidekiq_celery.bridge.transfer import TOTALS, AcrossServers, Claim, Claims,
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
-from tests.compat.bridge.conftest import Recorded, RunBridge, job_set, jobs
+from tests.compat.bridge.conftest import Recorded, RunBridge, job_set, jobs, send_calls
 from tests.compat.tasks.worker import TaskWorker
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
@@ -155,6 +156,28 @@ def test_the_tasks_run(
         ]
     )
     assert len(app.noted) == 17
+
+
+def test_ids_may_be_uuids_or_numbers(
+    app: Celery, redis_url: str, redis_client: redis.Redis, run_bridge: RunBridge
+) -> None:
+    """Celery's workers run such tasks; here they have the text that their results are stored under."""
+    send_calls(redis_url, redis_url, "ids")
+
+    run_bridge()
+    moved = jobs(redis_client)
+    worker = TaskWorker(app, redis_url)
+    worker.start()
+    try:
+        eventually(lambda: len(app.noted) == 3, within_seconds=60)
+    finally:
+        worker.stop()
+
+    named = {job["args"][0]: (jid, job[KEY].get("root_id")) for jid, job in moved.items()}
+    assert (named["uuid"], named["number"]) == ((str(UUID(int=5)), None), ("5", None))
+    assert moved[named["numbers"][0]][KEY].items() >= {"root_id": 7, "parent_id": 8, "correlation_id": 9}.items()
+    assert sorted(app.noted) == ["number", "numbers", "uuid"]
+    assert redis_client.zcard("dead") == 0
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from tests.support.waiting import eventually
 
 NOT_HERE: list[Any] = ["x", 5]
 NO_TEXT: list[Any] = [5, True, [], {}]
+NO_ID: list[Any] = [5.5, True, [], {}]
 NO_COUNT: list[Any] = ["x", "1", -1, 1.5, True, [], {}]
 NO_FLAG: list[Any] = ["x", 1, [], {}]
 NO_OBJECT: list[Any] = [5, "x", [1], False]
@@ -28,7 +29,8 @@ NO_SIGNATURES: list[Any] = [
 WRONG: dict[str, list[Any]] = {
     **dict.fromkeys(("retries", "replaced_task_nesting", "group_index"), NO_COUNT),
     **dict.fromkeys(("eta", "expires"), NO_MOMENT),
-    **dict.fromkeys(("root_id", "parent_id", "group", "correlation_id"), NO_TEXT),
+    "group": NO_TEXT,
+    **dict.fromkeys(("root_id", "parent_id", "correlation_id"), NO_ID),
     **dict.fromkeys(("shadow", "reply_to", "origin", "argsrepr", "kwargsrepr"), NO_TEXT),
     **dict.fromkeys(("content_type", "content_encoding", "compression"), NO_TEXT),
     **dict.fromkeys(("kw", "embeds", "slot", "ignore_result"), NO_FLAG),

@@ -117,14 +117,18 @@ def _made(name: str, module: str | None, message: Any) -> BaseException:
     bases = [base for base in itermro(kind, unwanted_base_classes) if issubclass(base, BaseException)]
     description = f"{kind}({message})"
     for candidate in dict.fromkeys((kind, *bases)):
-        try:
-            # A base class alone would not say what failed. `pydantic.ValidationError`, a ValueError, has no arguments.
-            made = candidate(*args) if args or candidate is kind else candidate(description)
-        except Exception:  # noqa: BLE001 - constructors of programs may raise anything
-            continue
-        # A `__new__` may return anything.
-        if isinstance(made, BaseException):
-            return made
+        # `pydantic.ValidationError`, a ValueError, stores no arguments. Other base classes may want one.
+        for own in [args] if args or candidate is kind else [args, (description,)]:
+            try:
+                made = candidate(*own)
+                # A base class alone would not say what failed.
+                if candidate is not kind and not made.args:
+                    made.args = (description,)
+            except Exception:  # noqa: BLE001 - constructors of programs may raise anything
+                continue
+            # A `__new__` may return anything.
+            if isinstance(made, BaseException):
+                return made
     return Exception(description)
 
 

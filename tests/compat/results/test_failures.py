@@ -40,6 +40,21 @@ class ShopError(Exception):
     """What the programs of a shop catch."""
 
 
+class ClosedError(ShopError):
+    """Takes no arguments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.until = 8
+
+
+class HolidayError(ClosedError):
+    """Wants an argument, and stores none."""
+
+    def __init__(self, day: str) -> None:
+        super().__init__()
+
+
 class Described:
     """Is no error itself. Takes any arguments, and counts how often it is made."""
 
@@ -164,6 +179,16 @@ def test_the_base_of_a_class_that_stores_no_arguments_names_that_class(app: Cele
 
     assert type(read) is ValueError
     assert str(read) == "<class 'pydantic_core._pydantic_core.ValidationError'>([])"
+
+
+def test_a_base_that_takes_no_arguments_names_the_class_too(app: Celery) -> None:
+    """It is made as its own constructor does, so programs that catch it find what they expect."""
+    app.backend.store_result("i", HolidayError("May 1"), "FAILURE")
+
+    read = app.AsyncResult("i").result
+
+    assert (type(read), read.until) == (ClosedError, 8)
+    assert "HolidayError" in str(read)
 
 
 def test_constructors_are_called_once_and_of_errors_only(app: Celery, monkeypatch: pytest.MonkeyPatch) -> None:

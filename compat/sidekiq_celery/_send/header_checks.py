@@ -5,7 +5,7 @@ Anyone who can write to Redis may have written it. A task with malformed headers
 `InvalidTaskError`. Its well-formed headers still apply, so that callers that wait for the task see the failure.
 """
 
-import threading
+import sys
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
@@ -20,8 +20,8 @@ from sidekiq_celery.exceptions import InvalidTaskError
 
 TaskHeaders = Mapping[str, Any]
 
-# Threads cannot wait longer than this.
-_MOST_SECONDS = threading.TIMEOUT_MAX
+# Some write sys.maxsize for no limit, and that is what it is here: `seconds_of` knows what a process can wait for.
+_MOST_SECONDS = float(sys.maxsize)
 # Results of nested groups; Python cannot read deeper ones.
 _MOST_LISTS = 1000
 _SIGNATURE: dict[str, Any] = {

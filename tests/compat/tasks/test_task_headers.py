@@ -1,6 +1,7 @@
 """The object `celery` of a payload, as anybody may have written it."""
 
 import json
+import sys
 from base64 import b64encode
 from collections import Counter
 from typing import Any
@@ -123,6 +124,18 @@ def test_a_task_whose_id_is_no_string_fails_without_running(
     assert {entry["error_message"] for entry in dead} == {
         f"jid is {jid}, where a string should stand" for jid in ("['a']", "{'a': 1}")
     }
+
+
+def test_ids_may_be_numbers_and_limits_as_long_as_python_can_count(
+    worker: TaskWorker, redis_client: redis.Redis, runs: list[str]
+) -> None:
+    """As in Celery; `sys.maxsize` is often written for no limit."""
+    unusual = {"root_id": 7, "parent_id": 8, "correlation_id": 9, "timelimit": [sys.maxsize, sys.maxsize]}
+    push_jobs(redis_client, [job(1, unusual)], queue="celery")
+
+    worker.start()
+
+    eventually(lambda: runs == ["j1"])
 
 
 def test_what_is_well_made_still_holds(

@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import sys
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -192,6 +193,13 @@ def test_ids_that_are_uuids_come_back(connection: Connection) -> None:
     headers = received(connection).headers
 
     assert (headers["root_id"], headers["parent_id"]) == (root, root)
+
+
+def test_a_limit_of_the_largest_integer_comes_back(connection: Connection) -> None:
+    """Programs write it for no limit, and Celery's workers run such a task."""
+    publish(connection, "proj.add", time_limit=sys.maxsize)
+
+    assert received(connection).headers["timelimit"] == [sys.maxsize, None]
 
 
 def test_numbers_that_a_workflow_of_ours_hands_on_come_bare(connection: Connection, redis_client: redis.Redis) -> None:

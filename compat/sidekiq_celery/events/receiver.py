@@ -174,8 +174,8 @@ class EventReceiver(ConsumerMixin):
     def _follow_clock(self, body: dict[str, Any], skew: int) -> None:
         if body["type"] == "task-sent":
             body["clock"] = (self.clock.value or 1) + skew
-        elif body.get("clock") is None:
-            # It was left out, or the event was sent with `blind=True`.
+        elif not _is_below(body.get("clock"), _MOST_CLOCK):
+            # It was left out, as with `blind=True`, or nobody's clock should go by it.
             body["clock"] = self.forward_clock()
             return
         self.adjust_clock(body["clock"])
@@ -203,8 +203,6 @@ def _is_readable(event: Any) -> bool:
         all(isinstance(event.get(name), str | int | UUID | None) for name in ids)
         and all(isinstance(event.get(name), str | None) for name in texts)
         and all(_is_below(event.get(name, 0), most) for name in times)
-        # That of a client is not used.
-        and (event["type"] == "task-sent" or event.get("clock") is None or _is_below(event["clock"], _MOST_CLOCK))
     )
 
 

@@ -14,6 +14,8 @@ from sidekiq_celery.exceptions import ImproperlyConfigured
 
 _MOST_LOCKED_SECONDS = 1.0
 _LOCK_PAUSE_SECONDS = 0.01
+# More than a process id has. Devices such as /dev/zero have no end.
+_MOST_CHARACTERS = 64
 
 
 def write_pidfile(path: str) -> Callable[[], None]:
@@ -30,7 +32,7 @@ def write_pidfile(path: str) -> Callable[[], None]:
     own = os.getpid()
     try:
         with _locked(file, os.O_CREAT) as opened:
-            before = opened.read()
+            before = opened.read(_MOST_CHARACTERS)
             _refuse_living(path, before)
             opened.seek(0)
             opened.write(f"{own}\n")
@@ -51,7 +53,7 @@ def write_pidfile(path: str) -> Callable[[], None]:
     def remove() -> None:
         try:
             with suppress(FileNotFoundError), _locked(file) as opened:
-                if _number(opened.read()) == own:
+                if _number(opened.read(_MOST_CHARACTERS)) == own:
                     file.unlink()
         except PermissionError:
             # The program may have changed its user since.

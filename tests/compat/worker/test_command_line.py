@@ -519,6 +519,24 @@ def test_a_pidfile_on_a_full_disk_takes_no_traceback(call: Call, tmp_path: Path)
     )
 
 
+def test_a_pidfile_without_an_end_is_not_read_to_it() -> None:
+    """As /dev/full and /dev/zero, in a process that soon has no more memory."""
+    limits = (resource.RLIMIT_AS, (2**31, 2**31))
+    done = subprocess.run(
+        command("-b", "redis://localhost:1", "worker", "--pidfile", "/dev/full"),
+        env={**os.environ, **environment()},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        preexec_fn=lambda: resource.setrlimit(*limits),
+    )
+
+    assert done.stderr.endswith(
+        "Error: /dev/full cannot be written: No space left on device; name another file, or leave the option out\n"
+    )
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["-A", _PROJECT, "report"]], ids=lambda arguments: arguments[-1])
 def test_a_full_disk_for_the_output_is_told_in_one_sentence(redis_url: str, arguments: list[str]) -> None:
     """And by the exit code: a script must not take half the output for all of it."""

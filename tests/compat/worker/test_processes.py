@@ -336,7 +336,7 @@ def test_a_soft_shutdown_lets_tasks_finish_for_a_while(
 def test_a_soft_shutdown_may_follow_a_warm_one(
     pool: str, start: StartWorker, redis_client: redis.Redis, project: ModuleType
 ) -> None:
-    """QUIT waits as long then, too. With prefork, it used to return the task to its queue at once."""
+    """QUIT waits as long then, too, whether the process or its parent passes it on."""
     worker = start("-c", "1", "-P", pool, SOFT_SHUTDOWN="60")
     sent = project.finish_when_told.delay()
     eventually(lambda: noted(redis_client, "slow"), within_seconds=_SECONDS)

@@ -452,6 +452,16 @@ def test_a_success_without_a_reply_is_refused_where_the_move_behind_it_is(
     assert (counted.count, jobs_in_flight(redis_client)) == (2, [])
 
 
+def hand_in_refused(group: Waiters, counted: Counted, redis_client: redis.Redis) -> None:
+    """Have the next move carry the acknowledgement, while the user may not use LREM."""
+    redis_client.execute_command("ACL", "SETUSER", "default", "-lrem")
+    try:
+        group.open(())
+        eventually(lambda: group.collect(None, 0.1) and counted.settler.has_pending)
+    finally:
+        redis_client.execute_command("ACL", "SETUSER", "default", "+lrem")
+
+
 def test_a_success_gets_a_reply_where_none_has_said_lately_that_redis_accepts_it(
     pool: Pool, ownership: Ownership, redis_client: redis.Redis
 ) -> None:
@@ -463,12 +473,7 @@ def test_a_success_gets_a_reply_where_none_has_said_lately_that_redis_accepts_it
     group.open(())
     eventually(lambda: group.collect(None, 0.1) and counted.count == 1)
     unit = succeeded(group, counted, redis_client, "second")
-    redis_client.execute_command("ACL", "SETUSER", "default", "-lrem")
-    try:
-        group.open(())
-        eventually(lambda: group.collect(None, 0.1) and counted.settler.has_pending)
-    finally:
-        redis_client.execute_command("ACL", "SETUSER", "default", "+lrem")
+    hand_in_refused(group, counted, redis_client)
 
     assert (counted.count, jobs_in_flight(redis_client)) == (1, [unit.raw])
     assert unit.field in unit.owner.units
@@ -523,12 +528,7 @@ def test_a_success_that_was_refused_beside_a_move_is_handed_in_by_itself(
     redis_client.lpush(keys.queue("default"), b'{"jid":"a"}')
     [unit] = collected(group)
     counted.settler.acknowledge(unit)
-    redis_client.execute_command("ACL", "SETUSER", "default", "-lrem")
-    try:
-        group.open(())
-        eventually(lambda: group.collect(None, 0.1) and counted.settler.has_pending)
-    finally:
-        redis_client.execute_command("ACL", "SETUSER", "default", "+lrem")
+    hand_in_refused(group, counted, redis_client)
 
     assert group.awaits("default")
     counted.settler.flush()

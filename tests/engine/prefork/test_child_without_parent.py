@@ -41,21 +41,18 @@ def worker(tmp_path: Path, redis_url: str) -> Iterator[WorkerProcess]:
         yield worker
 
 
-def hang(redis_url: str, started: Path) -> None:
-    """Have a job started that does not end."""
-    Client(redis_url, sidekiq_version="7").push({"class": "Hang", "args": []})
-    eventually(started.exists)
-
-
-def test_a_hard_limit_holds_without_the_parent(
-    worker: WorkerProcess, tmp_path: Path, redis_url: str, redis_client: redis.Redis
-) -> None:
-    """The child settles its job as failed and ends itself; its stop would wait for ten minutes."""
+@pytest.fixture
+def child(worker: WorkerProcess, tmp_path: Path, redis_url: str) -> int:
+    """The worker's child. It runs a job that does not end, and its parent was killed."""
     [child] = children_of(worker.pid)
-    hang(redis_url, tmp_path / "started")
-
+    Client(redis_url, sidekiq_version="7").push({"class": "Hang", "args": []})
+    eventually((tmp_path / "started").exists)
     worker.kill()
+    return child
 
+
+def test_a_hard_limit_holds_without_the_parent(worker: WorkerProcess, child: int, redis_client: redis.Redis) -> None:
+    """The child settles its job as failed and ends itself; its stop would wait for ten minutes."""
     eventually(lambda: has_ended(child), within_seconds=60)
     assert "past its hard limit, and the parent process is gone" in worker.log
     [failed] = [json.loads(entry) for entry in redis_client.zrange("retry", 0, -1)]
@@ -64,13 +61,9 @@ def test_a_hard_limit_holds_without_the_parent(
 
 
 def test_a_child_without_parent_tries_once_a_second_to_settle_its_job(
-    worker: WorkerProcess, tmp_path: Path, redis_url: str, redis_client: redis.Redis
+    worker: WorkerProcess, child: int, redis_client: redis.Redis
 ) -> None:
     """Each try that Redis refuses goes to the error handlers. Once Redis accepts writes again, the job is settled."""
-    [child] = children_of(worker.pid)
-    hang(redis_url, tmp_path / "started")
-
-    worker.kill()
     redis_client.config_set("min-replicas-to-write", 1)
     try:
         eventually(lambda: worker.log.count("could not be settled") > 2, within_seconds=60)
@@ -84,13 +77,9 @@ def test_a_child_without_parent_tries_once_a_second_to_settle_its_job(
 
 
 def test_a_hard_limit_holds_without_the_parent_for_a_job_that_redis_has_lost(
-    worker: WorkerProcess, tmp_path: Path, redis_url: str, redis_client: redis.Redis
+    child: int, redis_client: redis.Redis
 ) -> None:
     """The job is not in flight any more, so there is nothing to settle; another worker may run it, too."""
-    [child] = children_of(worker.pid)
-    hang(redis_url, tmp_path / "started")
-
-    worker.kill()
     redis_client.flushdb()
 
     eventually(lambda: has_ended(child), within_seconds=60)

@@ -122,7 +122,9 @@ def test_a_fork_has_ids_of_its_own():
 
 def reply_seconds(connection):
     """How long the socket of a kombu connection waits for a reply."""
-    return connection.default_channel.client.connection_pool.get_connection()._sock.gettimeout()
+    made = connection.default_channel.client.connection_pool.make_connection()
+    made.connect()
+    return made._sock.gettimeout()
 
 
 def test_kombu_waits_five_seconds_for_a_reply_as_the_engine_does(make_app, redis_url):

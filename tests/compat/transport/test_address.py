@@ -141,6 +141,7 @@ def test_sentinels_have_a_port_of_their_own_by_default() -> None:
 
 def test_a_reply_to_kombu_s_own_commands_is_awaited_for_five_seconds(connection: Connection) -> None:
     """As for those of jobs: remote control must not stand still on a connection that a firewall has forgotten."""
-    pool = connection.default_channel.client.connection_pool
+    made = connection.default_channel.client.connection_pool.make_connection()
+    made.connect()
 
-    assert pool.get_connection()._sock.gettimeout() == 5
+    assert made._sock.gettimeout() == 5

@@ -90,7 +90,10 @@ class Adding:
             RedisError: No numbers could be reserved; push nothing.
             BatchError: The batch is gone.
         """
-        sender = self._senders.setdefault(_here(), _Sender())
+        here = _here()
+        sender = self._senders.get(here)
+        if sender is None:
+            sender = self._senders[here] = _Sender()
         if sender.end - sender.next < count:
             length = max(count, sender.length)
             sender.length = min(2 * length, _LARGEST_BLOCK)

@@ -1,5 +1,7 @@
 """The errors of batches."""
 
+from typing import ClassVar
+
 from sidekiq_py.errors import SidekiqError
 
 
@@ -7,45 +9,47 @@ class BatchError(SidekiqError):
     """A batch cannot do what was asked."""
 
 
-class BatchGoneError(BatchError, LookupError):
+class _RefusedError(BatchError):
+    """A step that Redis refused because of the state of its batch."""
+
+    _TEXT: ClassVar[str]
+
+    def __init__(self, bid: str) -> None:
+        super().__init__(self._TEXT.format(bid=bid))
+        self.bid = bid
+
+
+class BatchGoneError(_RefusedError, LookupError):
     """There is no such batch in Redis: it has expired, was deleted, or never existed."""
 
-    def __init__(self, bid: str) -> None:
-        super().__init__(f"there is no batch {bid} in this Redis: it has expired, was deleted, or was never opened")
-        self.bid = bid
+    _TEXT = "there is no batch {bid} in this Redis: it has expired, was deleted, or was never opened"
 
 
-class BatchDoneError(BatchError):
+class BatchDoneError(_RefusedError):
     """The batch has succeeded: its `success` callbacks are enqueued."""
 
-    def __init__(self, bid: str) -> None:
-        super().__init__(f"all jobs of batch {bid} have succeeded, and its callbacks are enqueued; make a new batch")
-        self.bid = bid
+    _TEXT = "all jobs of batch {bid} have succeeded, and its callbacks are enqueued; make a new batch"
 
 
-class BatchClosedError(BatchError):
+class BatchClosedError(_RefusedError):
     """The batch was closed by hand, or its block of jobs was left before this push."""
 
-    def __init__(self, bid: str) -> None:
-        super().__init__(
-            f"batch {bid} takes no more jobs here: its block was left, or it was closed by hand. Push within "
-            "`with batch.jobs():`, and wait there for the tasks that push"
-        )
-        self.bid = bid
+    _TEXT = (
+        "batch {bid} takes no more jobs here: its block was left, or it was closed by hand. Push within "
+        "`with batch.jobs():`, and wait there for the tasks that push"
+    )
 
 
-class BatchRolledBackError(BatchError):
+class BatchRolledBackError(_RefusedError):
     """Redis has lost its last writes to the batch, as in a failover. The job was not enqueued; push it again."""
 
-    def __init__(self, bid: str) -> None:
-        super().__init__(
-            f"Redis has lost its last writes to batch {bid}, as in a failover, and other jobs have the number of this "
-            "one. It was not enqueued: push it again"
-        )
-        self.bid = bid
+    _TEXT = (
+        "Redis has lost its last writes to batch {bid}, as in a failover, and other jobs have the number of this "
+        "one. It was not enqueued: push it again"
+    )
 
 
-_BY_CODE: dict[str, type[BatchGoneError | BatchDoneError | BatchClosedError | BatchRolledBackError]] = {
+_BY_CODE: dict[str, type[_RefusedError]] = {
     "BATCHGONE": BatchGoneError,
     "BATCHDONE": BatchDoneError,
     "BATCHCLOSED": BatchClosedError,

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import redis
@@ -16,6 +17,13 @@ from tests.support.process_states import has_ended
 from tests.support.waiting import eventually
 
 _SECONDS = 60
+
+
+def running_task(redis_client: redis.Redis, project: ModuleType) -> Any:
+    """A task that has started, and waits until it is told to finish."""
+    sent = project.finish_when_told.delay()
+    eventually(lambda: noted(redis_client, "slow"), within_seconds=_SECONDS)
+    return sent
 
 
 @pytest.mark.parametrize("pool", ["prefork", "threads", "solo", "asyncio"])
@@ -85,8 +93,7 @@ def test_the_log_shows_what_tasks_print_and_log(start: StartWorker, project: Mod
 def test_a_term_lets_a_task_finish(start: StartWorker, redis_client: redis.Redis, project: ModuleType) -> None:
     """However long it takes."""
     worker = start("-c", "1")
-    sent = project.finish_when_told.delay()
-    eventually(lambda: noted(redis_client, "slow"), within_seconds=_SECONDS)
+    sent = running_task(redis_client, project)
 
     worker.send_signal(signal.SIGTERM)
     eventually(lambda: noted(redis_client, "how"), within_seconds=_SECONDS)
@@ -102,8 +109,7 @@ def test_a_term_lets_a_task_finish_although_a_log_handler_raises(
 ) -> None:
     """With threads or solo, too: the error must not end the worker in the middle of its task."""
     worker = start("-c", "1", "-P", pool, "-l", "INFO", BROKEN_LOG="1")
-    sent = project.finish_when_told.delay()
-    eventually(lambda: noted(redis_client, "slow"), within_seconds=_SECONDS)
+    sent = running_task(redis_client, project)
 
     worker.send_signal(signal.SIGTERM)
     eventually(lambda: "the log server is gone" in worker.log, within_seconds=_SECONDS)
@@ -295,8 +301,7 @@ def test_a_hup_lets_tasks_finish_although_term_does_not(
 ) -> None:
     """As in Celery, where `REMAP_SIGTERM` changes the meaning of TERM alone."""
     worker = start("-c", "1", "-P", pool, REMAP_SIGTERM="SIGQUIT")
-    sent = project.finish_when_told.delay()
-    eventually(lambda: noted(redis_client, "slow"), within_seconds=_SECONDS)
+    sent = running_task(redis_client, project)
 
     worker.send_signal(signal.SIGHUP)
     eventually(lambda: noted(redis_client, "how"), within_seconds=_SECONDS)
@@ -320,8 +325,7 @@ def test_a_soft_shutdown_lets_tasks_finish_for_a_while(
 ) -> None:
     """QUIT waits for as long as `worker_soft_shutdown_timeout` says."""
     worker = start("-c", "1", SOFT_SHUTDOWN="60")
-    sent = project.finish_when_told.delay()
-    eventually(lambda: noted(redis_client, "slow"), within_seconds=_SECONDS)
+    sent = running_task(redis_client, project)
 
     worker.send_signal(signal.SIGQUIT)
     eventually(lambda: noted(redis_client, "how"), within_seconds=_SECONDS)
@@ -338,8 +342,7 @@ def test_a_soft_shutdown_may_follow_a_warm_one(
 ) -> None:
     """QUIT waits as long then, too, whether the process or its parent passes it on."""
     worker = start("-c", "1", "-P", pool, SOFT_SHUTDOWN="60")
-    sent = project.finish_when_told.delay()
-    eventually(lambda: noted(redis_client, "slow"), within_seconds=_SECONDS)
+    sent = running_task(redis_client, project)
 
     worker.send_signal(signal.SIGTERM)
     eventually(lambda: noted(redis_client, "how"), within_seconds=_SECONDS)
@@ -362,8 +365,7 @@ def test_another_quit_ends_a_soft_shutdown(
 ) -> None:
     """The task goes back to its queue at once, as in Celery, and not after `worker_soft_shutdown_timeout`."""
     worker = start("-c", "1", "-P", pool, SOFT_SHUTDOWN="600")
-    project.finish_when_told.delay()
-    eventually(lambda: noted(redis_client, "slow"), within_seconds=_SECONDS)
+    running_task(redis_client, project)
 
     for number in first:
         worker.send_signal(number)

@@ -174,6 +174,13 @@ def print_count(count: int, done: str, *, as_json: bool) -> None:
     echo_done({"count": count}, f"{counted(count, 'job')} would be {done}.", as_json=as_json)
 
 
+def end_if_none(count: int, done: str, *, as_json: bool) -> None:
+    """End the command if no job was found: then there is nothing to ask about."""
+    if count == 0:
+        print_result(BulkResult(0, 0, 0, ()), done, as_json=as_json)
+        click.get_current_context().exit()
+
+
 def print_result(
     result: BulkResult, done: str, *, as_json: bool, missing: Sequence[str] = (), stopped: bool = False
 ) -> None:

@@ -12,6 +12,7 @@ from sidekiq_py.cli.choosing import (
     ask,
     at_most,
     dry_run_option,
+    end_if_none,
     filter_options,
     limit_option,
     looking_through,
@@ -170,7 +171,8 @@ def _action_command(made_of: type[JobSet], action: Action) -> click.Command:
             print_count(_count(job_set, choice), action.done, as_json=as_json)
             return
         if action.asks and not choice.jids:
-            ask(lambda: _question(action, job_set, choice), what=f"{action.name} without ids", unless=yes)
+            without_ids = f"{action.name} without ids"
+            ask(lambda: _question(action, job_set, choice, as_json=as_json), what=without_ids, unless=yes)
         _act(job_set, choice, action, rate, as_json=as_json)
 
     return run
@@ -194,9 +196,10 @@ def _to_look_through(job_set: JobSet, wanted: JobFilter) -> int:
     return job_set.size if wanted.text is not None else job_set.size_between(wanted.earliest, wanted.latest)
 
 
-def _question(action: Action, job_set: JobSet, choice: Choice) -> str:
+def _question(action: Action, job_set: JobSet, choice: Choice, *, as_json: bool) -> str:
     one, many = _NOUNS[job_set.name]
     count = _count(job_set, choice)
+    end_if_none(count, action.done, as_json=as_json)
     what = f"1 {one}" if count == 1 else f"all {counted(count, one, many)}"
     fitting = "" if choice.everything else (" that matches" if count == 1 else " that match")
     return f"{action.name.capitalize()} {what}{fitting}"

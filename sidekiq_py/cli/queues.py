@@ -14,6 +14,7 @@ from sidekiq_py.cli.choosing import (
     ask,
     at_most,
     dry_run_option,
+    end_if_none,
     filter_options,
     limit_option,
     looking_through,
@@ -158,7 +159,7 @@ def clear(name: str, yes: bool, dry_run: bool, rate: float | None, as_json: bool
     if dry_run:
         print_count(_count(queue, wanted), "deleted", as_json=as_json)
         return
-    ask(lambda: f"Delete {_jobs_of(queue, wanted)}", what="clear", unless=yes)
+    ask(lambda: f"Delete {_jobs_of(queue, wanted, 'deleted', as_json=as_json)}", what="clear", unless=yes)
     if wanted.is_empty and rate is None:
         result = BulkResult(queue.clear(keep_name=True), 0, 0, ())
         print_result(result, "deleted", as_json=as_json)
@@ -266,15 +267,16 @@ def move(
     # Before anything is done: a target that is not a list, or that this user may not use, is named.
     _known(target, create=create, advice="To move jobs to a new queue, add --create.").size  # noqa: B018 - raises
     wanted = take_filter(options)
+    done = f"moved to {target}"
     if dry_run:
-        print_count(_count(queue, wanted), f"moved to {target}", as_json=as_json)
+        print_count(_count(queue, wanted), done, as_json=as_json)
         return
-    ask(lambda: f"Move {_jobs_of(queue, wanted)} to {target}", what="move", unless=yes)
+    ask(lambda: f"Move {_jobs_of(queue, wanted, done, as_json=as_json)} to {target}", what="move", unless=yes)
 
     def move(jobs: Iterator[QueuedJob], report: Callable[[int], None], **pace: Any) -> BulkResult:
         return queue.move_to(target, None if wanted.is_empty else jobs, report, **pace)
 
-    _act(queue, wanted, move, "Move", f"moved to {target}", rate, as_json=as_json)
+    _act(queue, wanted, move, "Move", done, rate, as_json=as_json)
 
 
 @queues.command("add")
@@ -313,8 +315,9 @@ def _count(queue: Queue, wanted: JobFilter) -> int:
         return sum(1 for _ in queue.find(wanted, looked_at=report))
 
 
-def _jobs_of(queue: Queue, wanted: JobFilter) -> str:
+def _jobs_of(queue: Queue, wanted: JobFilter, done: str, *, as_json: bool) -> str:
     count = _count(queue, wanted)
+    end_if_none(count, done, as_json=as_json)
     fitting = "" if wanted.is_empty else (" that matches" if count == 1 else " that match")
     return f"{counted(count, 'job')} of {queue.name}{fitting}"
 

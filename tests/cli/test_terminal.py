@@ -106,6 +106,25 @@ def test_the_question_says_how_many_fit(redis_url, redis_client):
     assert redis_client.zcard("retry") == 4
 
 
+@pytest.mark.parametrize(
+    ("arguments", "printed"),
+    [
+        (["retries", "delete", "--class", "Nope"], "0 jobs deleted.\n"),
+        (["dead", "delete", "--all"], "0 jobs deleted.\n"),
+        (["queues", "clear", "low", "--class", "Nope"], "0 jobs deleted.\n"),
+        (["queues", "move", "low", "high", "--create", "--class", "Nope"], "0 jobs moved to high.\n"),
+    ],
+)
+def test_nothing_is_asked_about_no_jobs(redis_url, redis_client, arguments, printed):
+    """The command says that it did nothing."""
+    fill(redis_client, 3)
+    redis_client.sadd("queues", "low")
+
+    code, output, shown = on_terminal(redis_url, arguments, typed="n\n")
+
+    assert (code, output, "[y/N]" in shown) == (0, printed, False)
+
+
 def test_yes_means_yes(redis_url, redis_client):
     """The jobs are deleted."""
     fill(redis_client, 3)

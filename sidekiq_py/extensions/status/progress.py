@@ -293,17 +293,17 @@ def _fields(
     taken = _RESERVED & fields.keys()
     if taken:
         raise ValueError(f"progress() cannot set {min(taken)!r}, which the status itself keeps; take another name")
-    if total is not None:
-        run.total = total
+    whole = run.total if total is None else total
+    try:
+        percent = int((0 if at is None else at) / whole * 100) if whole else 0
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(
+            f"progress() cannot compute {shown(at)} of {shown(whole)}; give at= and total= as numbers"
+        ) from error
+    run.total = whole
     said: dict[str, Any] = {}
     if at is not None:
-        try:
-            percent = int(at / run.total * 100) if run.total else 0
-        except (TypeError, ValueError, OverflowError) as error:
-            raise ValueError(
-                f"progress() cannot compute {shown(at)} of {shown(run.total)}; give at= and total= as numbers"
-            ) from error
-        said = {"at": at, "total": run.total, "pct_complete": percent, "message": message or ""}
+        said = {"at": at, "total": whole, "pct_complete": percent, "message": message or ""}
     elif total is not None:
         said["total"] = total
     if message is not None:

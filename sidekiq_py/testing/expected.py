@@ -1,8 +1,10 @@
 """Which jobs an assertion matches, and the message if it fails."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from types import NoneType
 from typing import Any
 
 from sidekiq_py.registry import JobDefinition
@@ -10,6 +12,9 @@ from sidekiq_py.testing.enqueued_job import EnqueuedJob, utc_text
 from sidekiq_py.wire.payload import LEAST_MOMENT
 
 _SHOWN = 10
+
+# No list equals one of these, so `refute_enqueued` would always pass.
+_NO_LISTS = (str, bytes, int, float, Mapping, NoneType)
 
 
 class _Any:
@@ -47,6 +52,10 @@ class Expected:
     tolerance_seconds: float = 1.0
 
     def __post_init__(self) -> None:
+        if self.job is not None:
+            name_of(self.job)
+        if isinstance(self.args, _NO_LISTS):
+            raise TypeError(f"args is {self.args!r}; give a list of all arguments, as in args=[{self.args!r}]")
         if self.at is not ANY and self.at is not None and self.at is not True:
             _epoch_seconds(self.at)
 

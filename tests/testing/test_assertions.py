@@ -93,8 +93,10 @@ def test_refute_shows_the_job_that_should_not_be_there(jobs):
 
 
 def test_what_is_no_job_or_no_moment_is_a_type_error(jobs):
-    """A mistake in the test is not a failed assertion."""
+    """A mistake in the test is not a failed assertion, and not a passed one."""
     with fake() as enqueued:
+        with pytest.raises(TypeError, match="is not a job"):
+            enqueued.refute_enqueued(print)
         jobs.plain.perform_in(5)
 
         with pytest.raises(TypeError, match="is not a job"):
@@ -108,3 +110,10 @@ def test_a_time_that_no_job_can_have_is_refused_even_if_none_is_enqueued(at):
     """`refute_enqueued` would pass with any text, and a naive datetime would be taken for this machine's time."""
     with testing.fake() as enqueued, pytest.raises(TypeError, match="give an aware datetime, epoch seconds"):
         enqueued.refute_enqueued(at=at)
+
+
+@pytest.mark.parametrize("args", ["bob", 1, 1.5, None, {"to": "bob"}])
+def test_args_that_are_no_list_are_refused(args):
+    """No job has such arguments, so `refute_enqueued` would pass with any."""
+    with testing.fake() as enqueued, pytest.raises(TypeError, match=r"give a list of all arguments, as in args=\["):
+        enqueued.refute_enqueued("Mail", args=args)

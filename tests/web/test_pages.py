@@ -494,6 +494,17 @@ def test_a_job_is_found_wherever_it_is(viewer, redis_client, payload, failed):
     assert viewer.get("/job?jid=nowhere").status == 404
 
 
+def test_a_job_is_found_behind_a_queue_that_cannot_be_read(viewer, redis_client, payload):
+    """What the search has not seen is named if it finds nothing."""
+    redis_client.sadd("queues", "broken")
+    redis_client.set("queue:broken", "x")
+    fill(redis_client, payload, 1)
+
+    assert "Where it is Queue default" in viewer.get(f"/job?jid={0:024}").shown
+    nowhere = viewer.get("/job?jid=nowhere")
+    assert (nowhere.status, "queues, which could not be read: broken." in nowhere.shown) == (404, True)
+
+
 def test_a_job_that_runs_and_waits_is_shown_with_both(viewer, redis_client, payload, failed):
     """A process that was cut off may run it while it already waits to be run again."""
     raw = failed("j1")

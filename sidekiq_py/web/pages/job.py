@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from sidekiq_py.api import JobDraft, JobRecord, Queue, SortedEntry, WorkSet
 from sidekiq_py.api.page_size import PageSize
-from sidekiq_py.errors import PayloadError
+from sidekiq_py.errors import PayloadError, RedisReplyError
 from sidekiq_py.web.access import Need
 from sidekiq_py.web.handlers import Handler
 from sidekiq_py.web.pages.metrics import LONGEST_NAME
@@ -109,10 +109,17 @@ def _find(visit: Visit, jid: str) -> Response:
         entry = place.jobs.find_job(jid)
         if entry is not None:
             places.append((place.title, place.path, None, place.key_of(entry)))
-    looked_at = 0
+    looked_at, unread = 0, []
     if work is None and not places:
         for queue in Queue.all(pool=visit.pool)[:_MOST_QUEUES]:
-            key, count = _in_queue(visit, queue, jid)
+            try:
+                key, count = _in_queue(visit, queue, jid)
+            except RedisReplyError as error:
+                if error.is_about_server:
+                    raise
+                # Its key is not a list, or this Redis user may not read it. The job may be in the next one.
+                unread.append(queue.name)
+                continue
             looked_at += count
             if key is not None:
                 places.append((f"Queue {queue.name}", "/queue", queue.name, key))
@@ -123,7 +130,14 @@ def _find(visit: Visit, jid: str) -> Response:
         _, path, name, found = places[0]
         return visit.redirect("/job", at=path, name=name, key=found)
     return visit.page(
-        "found_jobs.html", 200 if places else 404, jid=jid, places=places, work=work, looked_at=looked_at, sets=SETS
+        "found_jobs.html",
+        200 if places else 404,
+        jid=jid,
+        places=places,
+        work=work,
+        looked_at=looked_at,
+        unread=", ".join(unread),
+        sets=SETS,
     )
 
 

@@ -7,7 +7,7 @@ among the declared Active Jobs; nothing is imported because a payload names it.
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from inspect import iscoroutinefunction
+from datetime import timedelta
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from sidekiq_py.active_job.enqueue import Options, aperform_later, declared_options, perform_later
@@ -15,7 +15,9 @@ from sidekiq_py.active_job.execution import Execution, job_object_of
 from sidekiq_py.active_job.rescue import Errors, Rule, rules_of
 from sidekiq_py.active_job.values import Keywords
 from sidekiq_py.errors import JobDeclarationError, JobNotFoundError
+from sidekiq_py.jobs import declaration
 from sidekiq_py.jobs.handles import DecidesRetries
+from sidekiq_py.options import checked_value
 from sidekiq_py.registry import JobDefinition, Payload, registry
 from sidekiq_py.wire.dialect import NEW_WRAPPER, OLD_WRAPPER
 
@@ -75,12 +77,12 @@ class ImplementedJob(JobDefinition):
         self,
         name: str,
         function: Callable[..., Any],
-        sidekiq_options: Mapping[str, Any],
+        sidekiq_options: dict[str, Any],
         rules: tuple[Rule, ...],
         rails_version: str | None,
     ) -> None:
         origin = f"{function.__module__}.{function.__qualname__}"
-        super().__init__(name, dict(sidekiq_options), None, origin=origin, is_async=iscoroutinefunction(function))
+        super().__init__(name, sidekiq_options, None, origin=origin, is_async=declaration.is_async(function, name))
         self.function = function
         self.rules = rules
         self.rails_version = rails_version
@@ -129,7 +131,7 @@ def active_job(
     discard_on: Errors = (),
     sidekiq_options: Mapping[str, Any] | None = None,
     rails_version: str | None = None,
-    timeout: float | None = None,
+    timeout: float | timedelta | None = None,
 ) -> Callable[[Callable[P, R]], ActiveJob[P, R]]:
     """
     Run jobs that Rails enqueues as *job_class* here; the function receives the arguments as Python values.
@@ -145,21 +147,32 @@ def active_job(
         sidekiq_options: For jobs that are enqueued from here, such as {"retry": 5}.
         rails_version: The Rails release at the other end, such as "7.1"; by default derived from the Sidekiq release
             there.
-        timeout: Seconds after which `SoftTimeLimitError` is raised in it.
+        timeout: Seconds, or a timedelta, after which `SoftTimeLimitError` is raised in it.
 
     Raises:
         JobDeclarationError: Another function is declared for the class, or an option is invalid.
     """
+    if not isinstance(job_class, str) or not job_class:
+        raise JobDeclarationError(f"@active_job({job_class!r}): give the Ruby class's name, as 'Billing::InvoiceJob'")
+    if queue is not None:
+        checked_value("queue", queue, job_class)
+    checked = declaration.checked_options(sidekiq_options or {}, job_class)
+    limit = declaration.limit_seconds("timeout", timeout, job_class)
 
     def declare(function: Callable[P, R]) -> ActiveJob[P, R]:
+        if isinstance(function, type) or not hasattr(function, "__qualname__") or declaration.is_method(function):
+            raise JobDeclarationError(
+                f"{job_class}: {function!r} is a method or no function; put @active_job above a function that takes "
+                "the job's arguments"
+            )
         rules = rules_of(retry_on, discard_on)
-        definition = ImplementedJob(job_class, function, sidekiq_options or {}, rules, rails_version)
-        definition.timeout_seconds = timeout
+        definition = ImplementedJob(job_class, function, dict(checked), rules, rails_version)
+        definition.timeout_seconds = limit
         handle = ActiveJob(definition, function, {})
         definition.job = handle
         _enter(definition)
         declared_options[job_class] = Options(
-            queue=queue, priority=priority, sidekiq_options=sidekiq_options, rails_version=rails_version
+            queue=queue, priority=priority, sidekiq_options=checked, rails_version=rails_version
         )
         return handle
 

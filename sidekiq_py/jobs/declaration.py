@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from math import isfinite
+from types import MethodType
 from typing import Any, TypeVar
 
 from sidekiq_py import program
@@ -133,6 +134,15 @@ def is_async(function: Callable[..., Any], owner: str) -> bool:
     if isgeneratorfunction(function) or isasyncgenfunction(function):
         raise JobDeclarationError(f"{owner} has a yield, so calling it would run none of it; take the yield out")
     return iscoroutinefunction(function)
+
+
+def is_method(function: Callable[..., Any]) -> bool:
+    """True if it is declared in a class, so that a worker would have no object to call it on."""
+    holder = function.__qualname__.rpartition(".")[0]
+    # A method of an object has that object.
+    code = None if isinstance(function, MethodType) else getattr(function, "__code__", None)
+    parameters = () if code is None else code.co_varnames[: code.co_argcount]
+    return holder != "" and not holder.endswith("<locals>") and parameters[:1] == ("self",)
 
 
 def origin(module: str, qualname: str) -> str:

@@ -8,7 +8,6 @@ written to each payload in the order in which they are declared.
 import functools
 from collections.abc import Callable
 from datetime import timedelta
-from types import MethodType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
 from sidekiq_py import program
@@ -101,7 +100,7 @@ def _declare(
         raise JobDeclarationError(
             f"{function!r} is not a function; a class inherits from sidekiq_py.Job instead of @job"
         )
-    if _is_method(function):
+    if declaration.is_method(function):
         raise JobDeclarationError(
             f"{function.__qualname__} is a method, and a worker has no object to call it on; declare a function, or "
             "let the class inherit from sidekiq_py.Job"
@@ -124,14 +123,6 @@ def _declare(
     definition.job = handle
     registry.add(definition)
     return handle
-
-
-def _is_method(function: Callable[..., Any]) -> bool:
-    holder = function.__qualname__.rpartition(".")[0]
-    # A method of an object has that object.
-    code = None if isinstance(function, MethodType) else getattr(function, "__code__", None)
-    parameters = () if code is None else code.co_varnames[: code.co_argcount]
-    return holder != "" and not holder.endswith("<locals>") and parameters[:1] == ("self",)
 
 
 class RubyJob(Handle[...]):

@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from time import time
 
 import pytest
@@ -75,7 +76,7 @@ def test_rules_cover_the_time_limit_of_an_async_job_too(start_worker_here, redis
         if len(ran) == 1:
             await asyncio.sleep(60)
 
-    @active_job("DiscardedJob", timeout=0.1, discard_on=SoftTimeLimitError)
+    @active_job("DiscardedJob", timeout=timedelta(seconds=0.1), discard_on=SoftTimeLimitError)
     async def discarded():
         await asyncio.sleep(60)
 

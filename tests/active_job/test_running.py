@@ -1,7 +1,9 @@
 """Running what Rails enqueued: finding the implementation, its arguments, `retry_on` and `discard_on`."""
 
 import asyncio
+import functools
 import json
+import re
 from datetime import timedelta
 
 import pytest
@@ -173,6 +175,37 @@ def test_middleware_sees_the_declared_job():
     run(job_object("EchoJob"))
 
     assert seen == [echo]
+
+
+class ReportJob:
+    """As somebody from Rails might write it."""
+
+    def perform(self, number): ...
+
+
+def rows():
+    """A generator, of which a run would only make an object."""
+    yield 1
+
+
+@pytest.mark.parametrize(
+    ("job_class", "options", "function", "message"),
+    [
+        (rows, {}, rows, "give the Ruby class's name"),
+        ("", {}, print, "give the Ruby class's name"),
+        ("EchoJob", {"queue": 5}, print, "EchoJob has queue=5; give the queue's name"),
+        ("EchoJob", {"timeout": "5 m"}, print, "EchoJob has timeout='5 m'; give seconds above 0, or a timedelta"),
+        ("EchoJob", {"sidekiq_options": {"retry": "x"}}, print, "EchoJob has retry='x'"),
+        ("EchoJob", {}, rows, "EchoJob has a yield"),
+        ("EchoJob", {}, ReportJob, "is a method or no function"),
+        ("EchoJob", {}, ReportJob.perform, "is a method or no function"),
+        ("EchoJob", {}, functools.partial(print, 1), "is a method or no function"),
+    ],
+)
+def test_an_unusable_declaration_is_refused(job_class, options, function, message):
+    """As by `@job`, and not when the first job is pushed or runs."""
+    with pytest.raises(JobDeclarationError, match=re.escape(message)):
+        active_job(job_class, **options)(function)
 
 
 def test_one_class_has_one_implementation():

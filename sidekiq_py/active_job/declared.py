@@ -81,7 +81,7 @@ class ImplementedJob(JobDefinition):
         rules: tuple[Rule, ...],
         rails_version: str | None,
     ) -> None:
-        origin = f"{function.__module__}.{function.__qualname__}"
+        origin = declaration.origin(function.__module__, function.__qualname__)
         super().__init__(name, sidekiq_options, None, origin=origin, is_async=declaration.is_async(function, name))
         self.function = function
         self.rules = rules

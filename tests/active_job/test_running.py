@@ -3,7 +3,10 @@
 import asyncio
 import functools
 import json
+import os
 import re
+import subprocess
+import sys
 from datetime import timedelta
 
 import pytest
@@ -25,6 +28,7 @@ from sidekiq_py.registry import registry
 from sidekiq_py.testing import fake
 from sidekiq_py.testing.performing import perform
 from sidekiq_py.wire.dialect import NEW_WRAPPER, OLD_WRAPPER
+from tests.support.worker_process import SOURCE_ROOTS
 
 
 class FlakyError(Exception):
@@ -175,6 +179,28 @@ def test_middleware_sees_the_declared_job():
     run(job_object("EchoJob"))
 
     assert seen == [echo]
+
+
+def test_a_script_may_be_imported_beside_running(tmp_path):
+    """As `__main__` and under its name it is the same file."""
+    script = tmp_path / "reports.py"
+    script.write_text(
+        "from sidekiq_py.active_job import active_job\n"
+        "@active_job('ReportJob')\n"
+        "def report(): ...\n"
+        "import reports\n"
+        "print(reports.report)\n"
+    )
+
+    ran = subprocess.run(
+        [sys.executable, script],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, SOURCE_ROOTS))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert ran.stdout.splitlines() == 2 * ["<ActiveJob ReportJob>"], ran.stderr
 
 
 class ReportJob:

@@ -222,6 +222,11 @@ class Config:
         names = [capsule.name for capsule in self.capsules]
         if len(set(names)) != len(names):
             raise ConfigError(f"two capsules share a name: {', '.join(names)}")
+        if not isinstance(self.redis, RedisSettings):
+            # A URL may have a password.
+            raise ConfigError(
+                f"redis is of the type {type(self.redis).__name__}; give RedisSettings('redis://host:6379/0')"
+            )
         if self.fetcher not in ("reliable", "basic"):
             raise ConfigError(f"fetcher is {self.fetcher!r}; it must be 'reliable' or 'basic'")
         if not isinstance(self.labels, (tuple, list, set, frozenset)):

@@ -334,6 +334,8 @@ def test_settings_are_those_of_a_worker() -> None:
         sidekiq.embed(queues=None)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="fetcher is 'redis'; it must be 'reliable' or 'basic'"):
         sidekiq.embed(fetcher="redis")
+    with pytest.raises(ConfigError, match="redis is of the type str; give RedisSettings"):
+        sidekiq.embed(redis="redis://localhost/0")
     with pytest.raises(ConfigError, match=r"labels is 'web'; give a tuple, such as \('web',\)"):
         sidekiq.embed(labels="web")
 

@@ -45,6 +45,8 @@ class IterableJobQuery:
     """
 
     def __init__(self, jids: Iterable[str], *, pool: Any = None, client: Client | None = None) -> None:
+        if isinstance(jids, str):
+            raise TypeError(f"jids is {jids!r}; give a list of ids")
         wanted = list(jids)
         found = iteration.fields_of(pool_for(pool, client), wanted)
         self._states = {jid: _state(fields) for jid, fields in zip(wanted, found, strict=True) if fields}

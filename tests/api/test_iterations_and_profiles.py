@@ -20,6 +20,12 @@ def test_the_states_of_iterable_jobs_are_read(pool, redis_client):
     assert ("c" in query, query.get("c")) == (False, None)
 
 
+def test_one_id_is_no_list_of_ids(pool):
+    """Its characters would be looked for, and none of them found."""
+    with pytest.raises(TypeError, match="jids is 'abc'; give a list of ids"):
+        IterableJobQuery("abc")
+
+
 def test_a_state_that_another_program_has_overwritten_hides_no_other(pool, redis_client):
     """What cannot be read counts as missing."""
     redis_client.hset("it-a", mapping={"ex": b"\xff", "rt": b"caf\xe9", "c": b"\xff", "cancelled": b"caf\xe9"})

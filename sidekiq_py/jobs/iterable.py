@@ -14,6 +14,7 @@ job/iterable.rb.
 
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from datetime import timedelta
 from inspect import iscoroutinefunction
 from itertools import islice
 from time import monotonic, time
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from sidekiq_py import program
 from sidekiq_py.client import sync_client
 from sidekiq_py.errors import Interrupted, JobDeclarationError, RedisError, SidekiqError
+from sidekiq_py.jobs.declaration import limit_seconds
 from sidekiq_py.jobs.job_class import Job
 from sidekiq_py.logs import log
 from sidekiq_py.redis_access.connection.slices import lists_of
@@ -58,12 +60,12 @@ class IterableJob(Job):
     Attributes:
         arguments: The job's args.
         current_object: The current item.
-        max_iteration_runtime: Seconds after which a run stops and the job is pushed again; None for the worker's own
-            limit, which is the setting of the same name.
+        max_iteration_runtime: Seconds, or a timedelta, after which a run stops and the job is pushed again; None for
+            the worker's own limit, which is the setting of the same name.
     """
 
     _is_iterable: ClassVar[bool] = True
-    max_iteration_runtime: ClassVar[float | None] = None
+    max_iteration_runtime: ClassVar[float | timedelta | None] = None
 
     if TYPE_CHECKING:
         # The parameters are those of each_iteration after the item, which types cannot express.
@@ -166,6 +168,10 @@ class IterableJob(Job):
             raise JobDeclarationError(
                 f"{cls.__qualname__} is iterable, and its {name} an `async def`; define plain functions"
             )
+        limit = cls.max_iteration_runtime
+        # A property is asked by each run.
+        if not hasattr(limit, "__get__"):
+            limit_seconds("max_iteration_runtime", limit, cls.__qualname__)
         build, each = cls.build_enumerator, cls.each_iteration
         is_whole = __name__ not in (build.__module__, each.__module__)
         return (each, 2) if is_whole else None
@@ -241,6 +247,8 @@ class IterableJob(Job):
 
     def _is_too_long(self, seconds: float) -> bool:
         own = self.max_iteration_runtime
+        if isinstance(own, timedelta):
+            own = own.total_seconds()
         limit = program.iteration_limits.run_seconds if own is None else own
         return limit is not None and seconds > limit
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -313,16 +314,27 @@ def test_a_position_that_another_program_overwrites_skips_no_item(
     assert trace == ["from None", "start", 0, 1, 2, 3, 4, "stop", "complete"]
 
 
-def test_a_run_may_be_limited_in_time(monkeypatch: pytest.MonkeyPatch, redis_client: redis.Redis) -> None:
+@pytest.mark.parametrize("limit", [3.0, timedelta(seconds=3)])
+def test_a_run_may_be_limited_in_time(
+    monkeypatch: pytest.MonkeyPatch, redis_client: redis.Redis, limit: float | timedelta
+) -> None:
     """It then leaves off as at a stop."""
     seconds = iter(range(1000))
     monkeypatch.setattr(Walk, "_now", lambda self: float(next(seconds)))
-    monkeypatch.setattr(Walk, "max_iteration_runtime", 3.0)
+    monkeypatch.setattr(Walk, "max_iteration_runtime", limit)
 
     with pytest.raises(Interrupted):
         walk(9)
 
     assert state(redis_client)[b"c"] == b"3"
+
+
+def test_a_limit_that_is_no_time_is_refused_at_the_declaration() -> None:
+    """Each run would fail after its first item."""
+    with pytest.raises(JobDeclarationError, match="max_iteration_runtime='5 m'; give seconds above 0, or a timedelta"):
+
+        class Late(sidekiq.IterableJob, name="Late"):
+            max_iteration_runtime = "5 m"  # type: ignore[assignment]
 
 
 def test_a_worker_s_limit_holds_for_classes_without_one_of_their_own(

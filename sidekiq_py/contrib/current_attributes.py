@@ -113,7 +113,13 @@ def persist(*groups: Attributes) -> None:
         groups: The groups, in the order in which the Ruby side names its classes. Names that only the other side
             declares are passed on, too, so `persist(Attributes())` passes everything from a job to the jobs that it
             enqueues.
+
+    Raises:
+        ConfigError: One of them is no `Attributes`.
     """
+    for group in groups:
+        if not isinstance(group, Attributes):
+            raise ConfigError(f"persist has {group!r}; give Attributes, as in persist(Attributes(tenant=None))")
     keeper = _Keeper({key_at(index): group for index, group in enumerate(groups)}, _write, read)
     _install(keeper)
     # Outermost, for all other client middleware. Source: 8.1.7 prepends it, too; in 7.3.2 it was not there.

@@ -152,6 +152,13 @@ def test_names_that_only_the_other_side_declares_go_on_unseen() -> None:
     assert following["cattr"] == {"user_id": 7, "shard": 3}
 
 
+@pytest.mark.parametrize("group", ["Myapp::Current", {"tenant": None}, Attributes])
+def test_what_is_no_attributes_cannot_be_persisted(group: Any) -> None:
+    """As `persist` in Ruby takes names of classes; each push would fail."""
+    with pytest.raises(ConfigError, match=r"give Attributes, as in persist\(Attributes\(tenant=None\)\)"):
+        persist(group)
+
+
 def test_a_name_that_is_not_declared_is_refused_in_code() -> None:
     """A typo in the program is an error."""
     current = Attributes(user_id=None)

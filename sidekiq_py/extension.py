@@ -372,6 +372,9 @@ def check(extension: object) -> Extension:
     Raises:
         ConfigError: It is not an extension, was written for another contract, or its attributes are not usable.
     """
+    if isinstance(extension, type) and issubclass(extension, Extension):
+        name = extension.__name__
+        raise ConfigError(f"{name} is the class of an extension; give an object of it: {name}()")
     if not isinstance(extension, Extension):
         raise ConfigError(f"{extension!r} is not an extension; inherit from sidekiq_py.extension.Extension")
     if not extension.name:

@@ -739,6 +739,11 @@ class TestRegistration:
         with pytest.raises(ConfigError, match=reason):
             sidekiq.use(type("Odd", (Extension,), attributes)())
 
+    def test_a_class_in_place_of_an_extension_is_named(self):
+        """The message says what is missing."""
+        with pytest.raises(ConfigError, match=r"Tally is the class of an extension; give an object of it: Tally\(\)"):
+            sidekiq.use(Tally)  # type: ignore[arg-type]
+
     def test_an_extension_that_keeps_a_worker_from_starting_is_named(
         self, monkeypatch: pytest.MonkeyPatch, tally: Tally, worker: Worker
     ):

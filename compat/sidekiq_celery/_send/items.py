@@ -44,6 +44,9 @@ def item_of_call(
     try:
         plain, task_headers = encoded_arguments(args, kwargs, serializer, compression)
         task_headers |= task_headers_of_message(message, getattr(task, "ignore_result", None))
+        if task is None and headers.get("ignore_result") is not None:
+            # The task's own setting, which this one overrides, is not known here.
+            task_headers["ignore_result"] = bool(headers["ignore_result"])
     except TypeError as error:
         to_plain([headers, properties])
         refuse(error)

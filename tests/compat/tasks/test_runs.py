@@ -193,6 +193,24 @@ def test_a_task_knows_whether_its_result_is_kept(
     assert eventually(lambda: seen) == [(told, {})]
 
 
+@pytest.mark.parametrize(("of_call", "told"), [(None, True), (False, False), (True, True)])
+def test_a_caller_that_knows_a_task_by_name_alone_decides_whether_its_result_is_kept(
+    app: Celery, worker: TaskWorker, redis_url: str, of_call: bool | None, told: bool
+) -> None:
+    """The task's own setting is in its worker; a call that says nothing follows it."""
+    seen: list[bool] = []
+
+    @app.task(name="proj.look", bind=True, ignore_result=True)
+    def look(self: Any) -> None:
+        seen.append(self.request.ignore_result)
+
+    worker.start()
+    with Celery("elsewhere", broker=redis_url, backend=redis_url, set_as_current=False) as elsewhere:
+        elsewhere.send_task("proj.look", ignore_result=of_call)
+
+    assert eventually(lambda: seen) == [told]
+
+
 def test_headers_of_a_caller_are_headers_whatever_their_names(
     app: Celery, worker: TaskWorker, redis_client: redis.Redis
 ) -> None:

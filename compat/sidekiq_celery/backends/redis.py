@@ -11,9 +11,11 @@ Source: Celery 5.7.0, `celery.backends.redis`.
 
 import logging
 import re
+import warnings
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, TypeVar
+from urllib.parse import parse_qs, urlsplit
 
 from sidekiq_celery import states
 from sidekiq_celery._config.broker import redis_settings
@@ -85,6 +87,12 @@ class RedisBackend(Awaiting, BaseKeyValueStoreBackend):
         self.failure_expires = self.expires if failure is None else self.prepare_expires(failure, type=int)
         self.settings: RedisSettings = result_settings(self.app, self.url)
         self._pool = _ResultPool(self.settings)
+        if self.compression and "decode_responses" in parse_qs(urlsplit(self.settings.url).query):
+            # As in Celery, whose clients read text there.
+            warnings.warn(
+                "result_compression has no effect, because the URL of the results has decode_responses", stacklevel=2
+            )
+            self._codec.compression = None
 
     def close(self) -> None:
         self._pool.close()

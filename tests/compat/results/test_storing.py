@@ -168,6 +168,19 @@ def test_other_serializers_and_compression(make_app: MakeApp, redis_client: redi
     assert make_app(**own).AsyncResult("a").get(timeout=5) == {"x": "y" * 100}
 
 
+def test_results_are_not_compressed_for_clients_that_read_text(
+    make_app: MakeApp, redis_url: str, redis_client: redis.Redis
+) -> None:
+    """Those of Celery with such a URL could not read them."""
+    text = make_app(result_compression="gzip", result_backend=f"{redis_url}?decode_responses=true")
+
+    with pytest.warns(UserWarning, match="result_compression has no effect"):
+        text.backend.mark_as_done("a", "\u00e9")
+
+    assert b'"status": "SUCCESS"' in (redis_client.get("celery-task-meta-a") or b"")
+    assert isinstance(text.backend.client.get("celery-task-meta-a"), str)
+
+
 def test_what_cannot_be_written_is_an_error(app: Celery, redis_client: redis.Redis) -> None:
     """kombu's, as in Celery."""
     with pytest.raises(EncodeError):

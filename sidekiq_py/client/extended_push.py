@@ -56,7 +56,7 @@ def send(pool: Pool, pushed: PushSlice, lost: ReplyLostError | None = None) -> N
         raise PushOutcomeUnknownError(pushed.jids, error) from error
     except RedisReplyError as refusal:
         raise program.extensions.explained(str(refusal)) or advised(refusal) from refusal
-    _emit_pushed(pushed)
+    _note_pushed(pushed)
 
 
 class Slices:
@@ -148,7 +148,7 @@ class Slices:
             send(self._pool, pushed, lost=error)
             return
         if is_done:
-            _emit_pushed(pushed)
+            _note_pushed(pushed)
         else:
             send(self._pool, pushed)
 
@@ -163,10 +163,12 @@ async def asend(pool: AsyncPool, pushed: PushSlice) -> None:
         raise PushOutcomeUnknownError(pushed.jids, error) from error
     except RedisReplyError as refusal:
         raise program.extensions.explained(str(refusal)) or advised(refusal) from refusal
-    _emit_pushed(pushed)
+    _note_pushed(pushed)
 
 
-def _emit_pushed(pushed: PushSlice) -> None:
+def _note_pushed(pushed: PushSlice) -> None:
+    if pushed.when_pushed is not None:
+        pushed.when_pushed()
     if PUSH.handlers:
         emit_pushed(*pushed.push_batches)
 

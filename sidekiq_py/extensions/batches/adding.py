@@ -9,8 +9,10 @@ if it is sent again after a lost reply, it does nothing.
 import asyncio
 import os
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar, Token
+from functools import partial
 from typing import NamedTuple
 
 from sidekiq_py.errors import SidekiqError
@@ -31,9 +33,10 @@ class Place(NamedTuple):
         first: The first number of the slice.
         used: How many numbers of the block are handed out, including these.
         mark: The mark that shows that the slice was written.
-        previous: The mark of the slice before, which is no longer needed; empty if there is none.
+        previous: The mark of an earlier slice, which is no longer needed; empty if there is none.
         end: The number behind the block.
         sender: Who reserved the block.
+        confirm: To be called once the slice will not be sent again, so that a later one removes its mark.
     """
 
     block: int
@@ -43,19 +46,22 @@ class Place(NamedTuple):
     previous: str
     end: int
     sender: str
+    confirm: Callable[[], None]
 
 
 class _Sender:
     """One thread or task of one process, whose slices come one after another."""
 
-    __slots__ = ("end", "length", "mark", "name", "next", "start")
+    __slots__ = ("confirmed", "end", "length", "name", "next", "start")
 
     def __init__(self) -> None:
         # After a failover that has lost a reservation, another sender may reserve the same block.
         self.name = os.urandom(6).hex()
         self.start = self.next = self.end = 0
         self.length = _FIRST_BLOCK
-        self.mark = ""
+        # The marks of slices that will not be sent again. The last slice may not be among them: the generator of a bulk
+        # push's arguments may push, too, while that slice still waits for its reply.
+        self.confirmed: list[str] = []
 
 
 class Adding:
@@ -101,8 +107,10 @@ class Adding:
             sender.end = sender.start + length
         first, sender.next = sender.next, sender.next + count
         used = sender.next - sender.start
-        previous, sender.mark = sender.mark, f"{sender.start}+{used}:{sender.name}"
-        return Place(sender.start, first, used, sender.mark, previous, sender.end, sender.name)
+        mark = f"{sender.start}+{used}:{sender.name}"
+        previous = sender.confirmed.pop() if sender.confirmed else ""
+        confirm = partial(sender.confirmed.append, mark)
+        return Place(sender.start, first, used, mark, previous, sender.end, sender.name, confirm)
 
     def begin_anew(self) -> None:
         """Reserve other numbers for the next slice."""

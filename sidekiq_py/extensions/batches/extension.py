@@ -133,6 +133,7 @@ class BatchExtension(Extension):
             words += [place.first, *_rows_of(jobs, members or [False] * count)]
         jobs.write(steps.command("add", adds.bid, *words))
         jobs.push_once(steps.blocks_key(adds.bid), place.mark)
+        jobs.when_pushed = place.confirm
         if not adds.is_tracked and not jobs.scores:
             jobs.write_watched(_watched(adds, place, count, jobs.push_batches[0].queue, is_member))
 

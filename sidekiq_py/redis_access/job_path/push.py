@@ -9,7 +9,7 @@ this case. After a lost reply, `ReplyLostError` says that the outcome is unknown
 Source: Sidekiq 6.4.1 and 8.1.7, client.rb, `raw_push` and `atomic_push`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -185,12 +185,13 @@ class PushSlice:
         effects: Extra commands for the script that pushes the jobs.
         once: The key of a hash and a field in it that together ensure the slice is pushed only once.
         watched: A transaction that may replace *effects*.
+        when_pushed: Called once Redis has confirmed the slice, so that it is not sent again.
     """
 
     # A misspelled name must not go unnoticed: extensions set these attributes.
     __slots__ = (
         *("_held", "_jobs", "class_name", "dialect", "effects", "follows"),
-        *("once", "options", "pool", "watched"),
+        *("once", "options", "pool", "watched", "when_pushed"),
     )
 
     def __init__(
@@ -212,6 +213,7 @@ class PushSlice:
         self.effects: list[Command] = []
         self.once: tuple[str, str] | None = None
         self.watched: Watched | None = None
+        self.when_pushed: Callable[[], object] | None = None
 
     def __iter__(self) -> Iterator[PushedJob]:
         return iter(self.jobs)

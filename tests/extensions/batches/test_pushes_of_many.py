@@ -284,6 +284,49 @@ def test_a_broken_connection_adds_no_job_twice(
     assert len(set(numbers(app))) == SLICES * SLICE
 
 
+@pytest.mark.parametrize("where", ["before reply", "in reply"])
+@pytest.mark.parametrize("is_bulk", [False, True])
+@pytest.mark.parametrize("is_awaited", [False, True])
+def test_jobs_added_before_a_lost_reply_is_noticed_have_no_slice_pushed_twice(
+    app: Program, redis_server: RedisServer, where: Where, *, is_awaited: bool, is_bulk: bool
+) -> None:
+    """They are added by the generator of a bulk push, whose last slice is sent again only afterwards."""
+    more = 2 * SLICE if is_bulk else 1
+
+    def add_more() -> None:
+        if is_bulk:
+            app.deed.perform_bulk([["more"]] * more, batch_size=SLICE)
+        else:
+            app.deed.perform_async("more")
+
+    with CuttingProxy(redis_server.port) as proxy:
+        program.configure(redis_url=proxy.url, sidekiq_version="7")
+        batch = sidekiq.Batch()
+
+        def args() -> Iterator[list[int]]:
+            for number, one in enumerate(args_with(app, add_more, 2)):
+                if number == SLICE:
+                    proxy.cut(b"\r\nEXEC\r\n", where)
+                yield one
+
+        async def push() -> None:
+            async with batch.jobs():
+                await app.deed.aperform_bulk(args(), batch_size=SLICE)
+
+        if is_awaited:
+            asyncio.run(push())
+        else:
+            with batch.jobs():
+                app.deed.perform_bulk(args(), batch_size=SLICE)
+        sync_client.current().close()
+
+    assert proxy.cuts[where] == 1
+    assert sorted(numbers(app)) == sorted(waiting_numbers(batch._client.pool, batch.bid))
+    assert len(numbers(app)) == len(set(numbers(app))) == SLICES * SLICE + more
+    status = batch.status()
+    assert (status.total, status.pending) == (SLICES * SLICE + more, SLICES * SLICE + more)
+
+
 @pytest.mark.parametrize("count", [1, 2 * SLICE])
 def test_a_transaction_that_arrives_late_does_nothing(app: Program, count: int) -> None:
     """Its slice was sent again meanwhile, by a script or in another transaction."""

@@ -107,6 +107,16 @@ def test_a_sender_leaves_one_mark_however_often_it_pushes(app: Program) -> None:
     assert sorted(field.partition(b"=")[0] for field in fields if b"=" in field) == [b"0", b"16", b"48"]
 
 
+def test_a_bulk_push_leaves_two_marks_however_often_it_is_repeated(app: Program) -> None:
+    """Its last slice is prepared while the one before it waits for its reply, and so may still need its mark."""
+    batch = sidekiq.Batch()
+    with batch.jobs():
+        for _ in range(5):
+            app.deed.perform_bulk([["ok"]] * 40, batch_size=10)
+
+    assert len([field for field in app.client.hkeys(steps.blocks_key(batch.bid)) if b"+" in field]) == 2
+
+
 def test_a_batch_outlives_the_latest_of_its_scheduled_jobs(app: Program) -> None:
     """Though one that is due sooner was pushed after it."""
     batch = sidekiq.Batch()

@@ -12,7 +12,7 @@
 --   <p>sidekiq_py:batch:<bid>:children   set     bids
 --   <p>sidekiq_py:batch:<bid>:blocks     hash    first number of a reserved block, or of a slice that follows one that was not pushed
 --                                                -> how many numbers from there on are members; and for each sender
---                                                <first number>+<offset>:<sender> of its last slice, and
+--                                                <first number>+<offset>:<sender> of its last slices, and
 --                                                <first number>=<sender> of each of its blocks: a slice may still be under way
 --                                                when the next one, in another block, is written
 --   <p>sidekiq_py:batch:<bid>:pushes:<token>  hash  `at` -> seconds since the epoch, or the mark of the last slice: for a minute at

@@ -112,11 +112,16 @@ class Fleet:
         return worker
 
     def kill(self, worker: KillWorker) -> int:
-        """SIGKILL; how many jobs it had in flight."""
-        self.deaths[worker.pid] = time.monotonic()
-        worker.kill()
+        """
+        SIGKILL; how many jobs it had in flight.
+
+        Counted while it is frozen: once it is dead, another worker may already recover some of them.
+        """
+        worker.freeze()
         count = self.in_flight_of(worker.pid)
         self.in_flight_at_deaths += count
+        self.deaths[worker.pid] = time.monotonic()
+        worker.kill()
         return count
 
     def owners_of(self, pid: int) -> list[str]:

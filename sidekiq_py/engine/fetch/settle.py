@@ -393,7 +393,7 @@ class Settler:
             RedisError: It was refused and cannot be deferred; all ends are sent again.
         """
         vital, counters = written_with(unit)
-        if is_unknown(refusal):
+        if is_unknown(refusal) or _is_about_type(refusal):
             try:
                 return settled(link, unit, vital, counters)
             except RedisError as error:
@@ -476,8 +476,27 @@ class Acknowledgements:
 
 
 def settled(link: Link, unit: UnitOfWork, vital: Sequence[Effect], counters: Sequence[Effect]) -> bool:
-    """Settle a job that this process holds, in one atomic step. Returns False if it was no longer ours."""
-    return in_flight.settle(link, unit.holder.name, unit.field, vital=vital, counters=counters, listed=unit.listed)
+    """
+    Settle a job that this process holds, in one atomic step. Returns False if it was no longer ours.
+
+    If another program has overwritten the key that held it, no process can recover it. Its end is written all the same:
+    once the key is deleted, the job would seem to be settled, and its retry would be lost.
+    """
+    name = unit.holder.name
+    if not unit.unheld_token:
+        try:
+            return in_flight.settle(link, name, unit.field, vital=vital, counters=counters, listed=unit.listed)
+        except RedisReplyError as refusal:
+            if not (_is_about_type(refusal) and in_flight.is_overwritten(link, name, unit.field, unit.listed)):
+                raise
+        unit.unheld_token = os.urandom(12).hex()
+    settle_script.write(link, settle_script.repeatable(vital, keys.kept(unit.unheld_token)), counters)
+    return True
+
+
+def _is_about_type(refusal: RedisError) -> bool:
+    # Before Redis 7, the code of an error in a script is ERR.
+    return "WRONGTYPE" in str(refusal)
 
 
 def end_call(unit: UnitOfWork) -> tuple[Any, ...]:

@@ -396,6 +396,8 @@ class UnitOfWork:
             command that settles several jobs (`Tally`).
         question: What to ask Redis along with `end`.
         is_sent_again: True if its success was sent before, with unknown result.
+        unheld_token: What its end is written under if another program has overwritten the key that held it in flight;
+            otherwise empty.
     """
 
     raw: bytes
@@ -408,6 +410,7 @@ class UnitOfWork:
     is_acknowledged_early: bool = False
     is_sent_again: bool = False
     kept_by: str = ""
+    unheld_token: str = ""
     end: Tally | tuple[Sequence[Effect], Sequence[Effect]] | None = None
     question: Question | None = None
 

@@ -291,6 +291,16 @@ def settle(
     return bool(settle_script.script_for(words).run(link, names, words))
 
 
+def is_overwritten(link: Link, owner: str, field: bytes, listed: bytes | None) -> bool:
+    """
+    True if another program has overwritten the key that held a job in flight, and nobody has recovered the job: that
+    removes the owner first.
+    """
+    kind, entered = link.batch([("TYPE", _key_of(owner, field, listed)), ("HEXISTS", keys.OWNERS, owner)])
+    usual = b"hash" if listed is None else b"list"
+    return isinstance(kind, bytes) and kind not in (usual, b"none") and entered == 1
+
+
 def settle_call(
     owner: str, field: bytes, vital: Sequence[Effect], counters: Sequence[Effect] = (), listed: bytes | None = None
 ) -> tuple[Any, ...]:

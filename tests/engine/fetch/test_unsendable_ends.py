@@ -127,6 +127,26 @@ def test_a_stop_does_not_wait_for_the_end_of_a_job_whose_inbox_was_overwritten(
     eventually(lambda: not stop.is_alive(), within_seconds=20)
 
 
+def test_a_job_that_fails_while_its_key_is_overwritten_waits_for_its_retry(
+    redis_client: redis.Redis, worker: Worker
+) -> None:
+    """Nobody else can run it: when the foreign key is deleted, the job is nowhere."""
+
+    def overwrite(_: int) -> None:
+        for key in (*redis_client.keys("sidekiq_py:inflight:*"), *redis_client.keys("sidekiq_py:inbox:*")):
+            redis_client.set(key, "foreign")
+        raise ValueError("failed")
+
+    worker.declare("overwrite", overwrite)
+    push_jobs(redis_client, [job_text(1, "overwrite")])
+    worker.start()
+
+    eventually(lambda: redis_client.zcard("retry") == 1)
+    redis_client.delete(*redis_client.keys("sidekiq_py:inflight:*"))
+    worker.stop()
+    assert redis_client.zcard("retry") == 1
+
+
 def new_settler(pool: Pool, counted: list[int]) -> Settler:
     """A settler that adds the numbers of jobs it counts to *counted*."""
     return Settler(
@@ -160,6 +180,49 @@ def test_a_stop_waits_again_once_the_user_has_its_rights_back(
     settler.acknowledge(UnitOfWork(b"second", "default", owner, b"1.1:default", is_marked=False, fetched_at=0.0))
 
     assert settler.is_waiting_for_redis
+    settler.close()
+
+
+@pytest.mark.parametrize("is_listed", [False, True])
+@pytest.mark.parametrize("is_success", [False, True])
+def test_the_end_of_a_job_whose_key_was_overwritten_is_written_once(
+    pool: Pool, redis_client: redis.Redis, *, is_success: bool, is_listed: bool
+) -> None:
+    """Also if Redis refuses a part of it until the job's key has been deleted."""
+    owner = Ownership("host:1:abc", ["default"], 30).current
+    redis_client.hset(keys.OWNERS, owner.name, "{}")
+    redis_client.set(keys.inbox(owner.name, "default") if is_listed else keys.in_flight(owner.name), "foreign")
+    redis_client.set("words", "foreign")
+    settler = new_settler(pool, [])
+    field = b"1.0@default" if is_listed else b"1.0:default"
+    unit = UnitOfWork(b"job", "default", owner, field, False, 0.0, is_listed=is_listed)
+    vital = (("RPUSH", "words", "word"),)
+
+    if is_success:
+        unit.end = vital, ()
+        settler.acknowledge(unit)
+        settler.flush()
+    else:
+        settler.settle(unit, vital, ())
+    redis_client.delete(keys.inbox(owner.name, "default"), keys.in_flight(owner.name), "words")
+
+    eventually(lambda: redis_client.lrange("words", 0, -1) == [b"word"])
+    settler.close()
+
+
+def test_the_end_of_a_recovered_job_is_not_written_though_its_key_was_overwritten(
+    pool: Pool, redis_client: redis.Redis
+) -> None:
+    """Another process has it. Recovery has removed the owner from the registry."""
+    owner = Ownership("host:1:abc", ["default"], 30).current
+    redis_client.set(keys.inbox(owner.name, "default"), "foreign")
+    settler = new_settler(pool, [])
+    unit = UnitOfWork(b"job", "default", owner, b"1.0@default", False, 0.0, is_listed=True)
+
+    with pytest.raises(RedisReplyError, match="WRONGTYPE"):
+        settler.settle_once(unit, (("RPUSH", "words", "word"),), ())
+
+    assert not redis_client.exists("words")
     settler.close()
 
 

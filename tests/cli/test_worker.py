@@ -219,15 +219,29 @@ def test_a_child_that_dies_is_replaced_and_the_parent_ends_with_code_0(
     assert worker.wait() == 0
 
 
-def test_a_child_whose_program_cannot_start_says_why(redis_url: str, tmp_path: Path) -> None:
-    """The parent does not import the program, so the child is the one to find out."""
-    worker = WorkerProcess("no_such_jobs", redis_url=redis_url, arguments=["--processes", "1"]).start()
+@pytest.mark.parametrize(
+    ("program", "code", "error"),
+    [
+        ("", 2, "there is no module 'refused_jobs' (-r)"),
+        ("import sidekiq_py\nsidekiq_py.configure(redis_url='nonsense')\n", 1, "redis_url is 'nonsense'"),
+    ],
+)
+def test_children_whose_settings_are_refused_say_why_and_are_not_replaced(
+    redis_url: str, tmp_path: Path, program: str, code: int, error: str
+) -> None:
+    """The parent does not import the program, so a child is the one to find out. Another one would find the same."""
+    if program:
+        (tmp_path / "refused_jobs.py").write_text(program)
+    worker = WorkerProcess(
+        "refused_jobs", redis_url=redis_url, arguments=["--processes", "2"], python_path=[tmp_path]
+    ).start()
 
-    eventually(lambda: "there is no module 'no_such_jobs' (-r)" in worker.log)
-
-    eventually(lambda: "a child died soon after its start; waiting" in worker.log)
     # The same as for a worker without a parent.
-    assert worker.wait(60) == 2
+    assert worker.wait(60) == code
+
+    assert error in worker.log
+    assert "the worker ends, because its settings are refused" in worker.log
+    assert "waiting" not in worker.log
 
 
 def test_systemd_hears_of_the_worker(start_worker: StartWorker, tmp_path: Path) -> None:

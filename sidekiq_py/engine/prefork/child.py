@@ -13,6 +13,7 @@ from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.engine.prefork.child_process import terminated_by
 from sidekiq_py.engine.prefork.memory import settle_memory
 from sidekiq_py.engine.prefork.pipes import Message, Parent
+from sidekiq_py.errors import ConfigError
 from sidekiq_py.logs import log
 from sidekiq_py.redis_access.job_path import in_flight
 
@@ -28,11 +29,23 @@ def run_child(
     """
     Run a worker until it is asked to stop or the parent is gone. Returns the exit code.
 
+    Before it raises a `ConfigError`, it tells the parent that another child would not start either.
+
     Args:
         make_launcher: Imports the program and returns a launcher. The launcher calls the function that it is given with
             the name of each owner that it registers.
         handle: Called with each message or question of a sidecar, one at a time; returns the answer.
     """
+    try:
+        return _run(parent, make_launcher, handle)
+    except Exception as error:
+        # The program's own import may have raised it.
+        if isinstance(error, ConfigError) or isinstance(error.__cause__, ConfigError):
+            parent.say("REFUSED")
+        raise
+
+
+def _run(parent: Parent, make_launcher: MakeLauncher, handle: Callable[[Launcher, str], str]) -> int:
     # Leave the terminal's foreground group, so that Ctrl-C reaches only the parent, which then asks the children once.
     os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -17,19 +17,21 @@ class ChildStarts:
     Attributes:
         tries: The number of children that have died.
         next_at: When the next child may start, on the monotonic clock.
+        are_refused: True if a child has refused the settings, as any other would.
     """
 
     def __init__(self, processes: int) -> None:
         self.next_at = 0.0
         self.tries = 0
+        self.are_refused = False
         self._most_tries = _ROUNDS * processes
         self._deaths_in_a_row = 0
         self._has_any_started = False
 
     @property
     def has_given_up(self) -> bool:
-        """True if no child has ever become ready and enough have tried."""
-        return not self._has_any_started and self.tries >= self._most_tries
+        """True if no child has ever become ready, and enough have tried or the settings are refused."""
+        return not self._has_any_started and (self.are_refused or self.tries >= self._most_tries)
 
     def note_ready(self) -> None:
         """A child has become ready."""

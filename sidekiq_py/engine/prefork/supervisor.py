@@ -9,7 +9,8 @@ child does, the parent goes on.
 - A child that announces its end was stopped on purpose (from a Web UI) and is not replaced before the next HUP. When
   all children have ended that way, the parent exits with 0. A child that ends without announcing it has crashed,
   whatever its exit code.
-- If no child ever becomes ready, the parent gives up after a few tries and exits with the exit code of the last one.
+- If no child ever becomes ready, the parent gives up after a few tries, or at once if the settings are refused, and
+  exits with the exit code of the last one.
 - A child over the memory limit is asked to stop and replaced (`memory_limit.py`).
 - HUP restarts the children one by one with freshly imported code, each only when the one before it is ready
   (`rolling_restart.py`).
@@ -242,7 +243,10 @@ class Supervisor:
     def _note_failed_start(self, age_seconds: float, code: int, how: str = _DIED_YOUNG) -> None:
         pause = self._starts.note_death(was_ready=False, age_seconds=age_seconds, now=monotonic())
         if self._starts.has_given_up:
-            log.error("no child has started in %d tries; their errors are logged above", self._starts.tries)
+            if self._starts.are_refused:
+                log.error("the worker ends, because its settings are refused; the error is logged above")
+            else:
+                log.error("no child has started in %d tries; their errors are logged above", self._starts.tries)
             self._exit_code = max(code, 1)
             self._stop()
         else:
@@ -292,6 +296,8 @@ class Supervisor:
                 child.owners.append(owner)
             case "READY", ():
                 self._note_ready(child)
+            case "REFUSED", ():
+                self._starts.are_refused = True
             case "BEGIN", (seconds, owner, *job):
                 child.limit = Limit(seconds, owner, " ".join(job), monotonic() + float(seconds))
             case "TERMINATE", (order, owner, *job):

@@ -39,6 +39,7 @@ _SETTLING_THREADS = 4
 # such as an error handler that talks to a slow service. With handlers that took 0.2 s, some jobs were acknowledged 6 s
 # after their end.
 _MOST_WAITING_SECONDS = 0.2
+_AFTER_FAILED_START_SECONDS = 1.0
 
 
 @dataclass(slots=True, eq=False)
@@ -195,7 +196,8 @@ class EventLoop:
                 run.task = self._new_task(run)
             except BaseException as error:  # noqa: BLE001 — the program's task factory must not lose the job
                 self._around.hooks.report(error, {"context": "An async job could not be started"})
-                self._finish(run)
+                # If it returned at once, it would be fetched and fail again, hundreds of times a second.
+                self._loop.call_later(_AFTER_FAILED_START_SECONDS, self._finish, run)
 
     def _new_task(self, run: _Run) -> "asyncio.Task[None]":
         steps = self._run(run)

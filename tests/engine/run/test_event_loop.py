@@ -1,6 +1,7 @@
 """`async def` jobs and what they share a process with."""
 
 import asyncio
+import itertools
 import json
 import threading
 import time
@@ -248,6 +249,34 @@ def test_a_slot_comes_free_whatever_fails_beside_the_job(
 
     eventually(lambda: program.ran == [2])
     eventually(lambda: redis_client.get("stat:processed") == b"2")
+
+
+def test_a_job_that_cannot_be_started_on_the_loop_is_tried_once_a_second(
+    program: Program, start: Start, redis_client: redis.Redis
+) -> None:
+    """Not as fast as it can be fetched, with a traceback each time."""
+    tries: list[float] = []
+
+    def make_task(loop: asyncio.AbstractEventLoop, steps: Any, **options: Any) -> asyncio.Task[Any]:
+        tries.append(time.monotonic())
+        if len(tries) < 3:
+            raise RuntimeError("no task")
+        return asyncio.Task(steps, loop=loop, **options)
+
+    async def spoil(number: int) -> None:
+        asyncio.get_running_loop().set_task_factory(make_task)
+        program.ran.append(number)
+
+    program.declare("spoil", spoil, is_async=True)
+    start()
+    push(redis_client, "spoil", 1)
+    eventually(lambda: program.ran == [1])
+
+    push(redis_client, "anote", 2)
+
+    eventually(lambda: program.ran == [1, 2])
+    assert len(tries) == 3
+    assert all(after - before > 0.9 for before, after in itertools.pairwise(tries))
 
 
 @pytest.mark.parametrize("kind", ["fails", "decides its outcome", "runs at most once"])

@@ -28,7 +28,7 @@ def run_worker(
 ) -> int:
     """
     Start the worker and handle signals until it is asked to stop. Returns the exit code, which is 1 if it stopped
-    because it could open no more files. Call it only from the main thread.
+    because it could open no more files, or because a job has closed all of them. Call it only from the main thread.
 
     Args:
         on_ready: Called once everything is running.
@@ -125,7 +125,7 @@ def _serve(launcher: Launcher, on_stop: Callable[[str], None]) -> int:
 
 
 def _stop_signal(launcher: Launcher) -> str | None:
-    """Handle signals. Returns the one that asks to stop, or None if the process can open no more files."""
+    """Handle signals. Returns the one that asks to stop, or None if the process has no use of its files any more."""
     files = open_files.OpenFiles()
     while (name := launcher.signals.next(open_files.LOOK_SECONDS)) not in ("TERM", "INT"):
         if name is not None:
@@ -135,6 +135,13 @@ def _stop_signal(launcher: Launcher) -> str | None:
                 "This process could open no files for %g seconds (Too many open files). It stops with exit code 1 and "
                 "has to be started again. A job leaks files or connections, or the limit is too low (ulimit -n)",
                 open_files.PATIENCE_SECONDS,
+            )
+            return None
+        elif launcher.signals.is_closed:
+            # Connections that are opened now get the numbers of those that were closed, which are still in use.
+            log.critical(
+                "A job has closed all files of this process, including its connections. It stops with exit code 1 and "
+                "has to be started again"
             )
             return None
     return name

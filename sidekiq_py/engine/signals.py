@@ -108,13 +108,19 @@ class SignalInbox:
         self._read()
         return any(name in self._names for name in names)
 
+    @property
+    def is_closed(self) -> bool:
+        """True once a job has closed both ends of the pipe, as one does that closes all files."""
+        return not self._is_own(self.fd) and not self._is_own(self._write_fd)
+
     def _has_pipe(self) -> bool:
-        """
-        False once a job has closed an end of it, as a file that is closed twice can. Its number may be another file's
-        or connection's by now, which must not be read from or written to.
-        """
+        """False once a job has closed an end of it, as a file that is closed twice can."""
+        return self._is_own(self.fd) and self._is_own(self._write_fd)
+
+    def _is_own(self, fd: int) -> bool:
+        """False if the number is another file's or connection's by now, which must not be read from or written to."""
         try:
-            return all(os.path.samestat(os.fstat(fd), self._pipe) for fd in (self.fd, self._write_fd))
+            return os.path.samestat(os.fstat(fd), self._pipe)
         except OSError:
             return False
 

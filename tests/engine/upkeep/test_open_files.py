@@ -93,6 +93,35 @@ def test_a_worker_without_files_ends_so_that_another_can_start(
         assert not jobs_in_flight(redis_client)
 
 
+@pytest.mark.parametrize("arguments", [(), ("--processes", "1", "-c", "1")], ids=["threads", "prefork"])
+def test_a_worker_whose_files_a_job_closes_ends_so_that_another_can_start(
+    start_worker: Callable[..., WorkerProcess],
+    redis_client: redis.Redis,
+    redis_url: str,
+    tmp_path: Path,
+    arguments: tuple[str, ...],
+) -> None:
+    """Its new connections would have the numbers of old ones, and get commands that were meant for these."""
+    (tmp_path / "closing_jobs.py").write_text(
+        "import os\n"
+        "import sidekiq_py as sidekiq\n"
+        "from sidekiq_py.engine.upkeep import open_files\n"
+        "open_files.LOOK_SECONDS = 0.1\n"
+        "@sidekiq.job(name='Close', retry=False)\n"
+        "def close():\n"
+        "    os.closerange(3, 1000)\n"
+    )
+    worker = start_worker("closing_jobs", arguments=["-t", "0.2", *arguments])
+
+    Client(redis_url, sidekiq_version="7").push({"class": "Close", "args": []})
+
+    eventually(lambda: "A job has closed all files of this process" in worker.log)
+    if arguments:
+        eventually(lambda: "ended with exit code 1; its jobs go back to their queues" in worker.log)
+    else:
+        assert worker.wait(30) == 1
+
+
 def test_a_stop_does_not_wait_for_an_end_that_cannot_be_written_without_files(
     start_worker: Callable[..., WorkerProcess], redis_client: redis.Redis, redis_url: str, tmp_path: Path
 ) -> None:

@@ -4,7 +4,7 @@
 -- ARGV[1..] for each job: its field, or its bytes if it is in an inbox; the number of the key that holds it; the number of its
 -- queue's key. The job that should run first comes last
 --
--- Reply: how many were moved. The others were no longer in flight, or their queue's key has the wrong type.
+-- Reply: how many were moved. The others were no longer in flight, or the key of their queue or inbox has the wrong type.
 
 --@part may_remove
 
@@ -14,11 +14,11 @@ local moved = 0
 for i = 1, #ARGV, 3 do
   local name, source, queue = ARGV[i], KEYS[tonumber(ARGV[i + 1])], KEYS[tonumber(ARGV[i + 2])]
   local is_listed = ARGV[i + 1] ~= '1'
-  local job
-  if is_listed then job = redis.call('LPOS', source, name) and name else job = redis.call('HGET', source, name) end
-  if job then
+  -- An inbox that another program has overwritten, or a job that cannot go back, must not keep the others here.
+  local found = redis.pcall(is_listed and 'LPOS' or 'HGET', source, name)
+  if found and type(found) ~= 'table' then
+    local job = is_listed and name or found
     redis.pcall('SADD', KEYS[2], string.sub(queue, NAME))
-    -- A job that cannot go back must not keep the others here.
     if type(redis.pcall('RPUSH', queue, job)) == 'number' then
       if is_listed then redis.call('LREM', source, -1, name) else redis.call('HDEL', source, name) end
       moved = moved + 1

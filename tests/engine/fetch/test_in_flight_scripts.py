@@ -370,6 +370,17 @@ def test_jobs_in_inboxes_and_in_the_hash_go_back_together(link: Link, redis_clie
     assert redis_client.exists(f"sidekiq_py:inbox:{OWNER}:default") == 0
 
 
+def test_an_overwritten_inbox_keeps_no_other_job_from_going_back(link: Link, redis_client: redis.Redis) -> None:
+    """They would wait for another worker to recover them."""
+    redis_client.set(f"sidekiq_py:inbox:{OWNER}:low", "foreign")
+    redis_client.lpush(f"sidekiq_py:inbox:{OWNER}:default", "job")
+
+    assert in_flight.give_back_listed(link, OWNER, [("low", b"gone"), ("default", b"job"), ("low", b"gone")]) == 1
+
+    assert redis_client.lrange("queue:default", 0, -1) == [b"job"]
+    assert not redis_client.exists("queue:low")
+
+
 def test_of_two_equal_jobs_in_an_inbox_each_goes_back_by_itself(link: Link, redis_client: redis.Redis) -> None:
     """The other one may be running."""
     inbox = f"sidekiq_py:inbox:{OWNER}:default"

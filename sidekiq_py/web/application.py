@@ -330,7 +330,8 @@ def _described(error: SidekiqError) -> tuple[int, str, str]:
         if error.code == "LOADING":
             return 503, "Redis is starting", "It is reading its data from disk. The page works again when it has."
         if error.code == "NOPERM":
-            return 403, "Redis does not allow that", f"This dashboard's Redis user lacks a permission: {said}."
+            advice = "docs/dashboard.md says which rights a dashboard needs."
+            return 403, "Redis does not allow that", f"This dashboard's Redis user lacks a permission: {said}. {advice}"
         return 502, "Redis refused that", f"{said}. `sidekiq-py doctor` may tell you why."
     if isinstance(error, RedisError):
         return 502, "Redis refused that", f"{said}."

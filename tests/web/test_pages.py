@@ -1066,5 +1066,6 @@ def test_a_user_of_redis_with_read_rights_sees_every_page(visitor, redis_client,
         refused = operator.post("/queue/pause", {"name": "default", "action": "pause"})
         assert refused.status == 403
         assert "lacks a permission" in refused.shown
+        assert "docs/dashboard.md says which rights a dashboard needs." in refused.shown
     finally:
         redis_client.execute_command("ACL", "DELUSER", "viewer")

@@ -49,13 +49,20 @@ def fleet_text(*, pool: Any = None, client: Client | None = None, most_queues: i
             _gauge("sidekiq_processes", "Processes.", len(processes)),
             _host_processes(processes),
             _gauge("sidekiq_busy_workers", "Jobs that are running.", sum(process.busy for process in processes)),
-            _gauge("sidekiq_enqueued_jobs", "Jobs that wait in queues.", sum(queue.size for queue in queues)),
+            _enqueued(queues),
             _gauge("sidekiq_scheduled_jobs", "Jobs that wait for their time.", stats.scheduled_size),
             _gauge("sidekiq_retry_jobs", "Jobs that wait for their next try.", stats.retry_size),
             _gauge("sidekiq_dead_jobs", "Jobs that will not be tried again.", stats.dead_size),
             *_of_queues(queues, processes, WorkSet(pool=pool, client=client), most_queues),
         ]
     )
+
+
+def _enqueued(queues: list[QueueSummary]) -> Family:
+    read = [queue.size for queue in queues if queue.error is None]
+    # A 0 would say that no job waits, to a user who may not look.
+    samples = [Sample({}, sum(read))] if read or not queues else []
+    return Family("sidekiq_enqueued_jobs", "gauge", "Jobs that wait in queues.", samples)
 
 
 def _of_queues(queues: list[QueueSummary], processes: list[Process], works: WorkSet, most: int) -> list[Family]:

@@ -83,6 +83,23 @@ def test_a_queue_that_cannot_be_read_has_no_size(redis_url: str, redis_client: "
     for name in ("sidekiq_queue_enqueued_jobs", "sidekiq_queue_latency_seconds"):
         assert [labels for labels in found if labels[0] == name] == [(name, "good")]
     assert found["sidekiq_queue_workers", "wrong"] == 0
+    assert found["sidekiq_enqueued_jobs",] == 0
+
+
+def test_without_a_queue_that_can_be_read_there_is_no_number_of_enqueued_jobs(
+    redis_url: str, redis_client: "redis.Redis[bytes]"
+) -> None:
+    """To a user who may not look, a 0 would say that no job waits."""
+    redis_client.lpush("queue:low", "{}")
+    redis_client.sadd("queues", "low")
+    redis_client.execute_command("ACL", "SETUSER", "half", "on", ">pw", "~*", "+@all", "-llen")
+    try:
+        found = values(fleet_text(pool=redis_url.replace("redis://", "redis://half:pw@")))
+    finally:
+        redis_client.execute_command("ACL", "DELUSER", "half")
+
+    assert ("sidekiq_enqueued_jobs",) not in found
+    assert found["sidekiq_retry_jobs",] == 0
 
 
 def test_queues_beyond_the_cap_are_other(redis_url: str, redis_client: "redis.Redis[bytes]") -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from sidekiq_py.api import ProcessSet
-from sidekiq_py.doctor.finding import Finding, command_line, listed, note, ok, problem, verb, warning
+from sidekiq_py.doctor.finding import Finding, command_line, listed, note, ok, problem, unseen, verb, warning
 from sidekiq_py.extension import DoctorCheck
 from sidekiq_py.extensions.periodic import store
 from sidekiq_py.extensions.periodic.layout import tick_text
@@ -35,6 +35,10 @@ def timetable(pool: Pool) -> Iterator[Finding]:
     now = store.redis_now(pool)
     bad = [job for job in jobs if job.problem]
     for job in bad:
+        if job.is_unread:
+            advice = "Let this user read its keys, or run the doctor as a user who may."
+            yield unseen(f"the periodic job `{job.name}`", str(job.problem), advice)
+            continue
         yield problem(
             f"The periodic job `{job.name}` never fires: {job.problem}.",
             "Repair it where it is declared, or remove it: "

@@ -48,6 +48,7 @@ class StoredJob(NamedTuple):
         entry: The parsed hash; None if it is damaged.
         cron: The parsed text; None if it cannot be parsed.
         problem: What is wrong with it, or None.
+        is_unread: True if Redis refused to let its keys be read; for others, the job may be in order.
     """
 
     key: str
@@ -56,6 +57,7 @@ class StoredJob(NamedTuple):
     own: OwnState
     cron: CronText | None = None
     problem: str | None = None
+    is_unread: bool = False
 
     @property
     def name(self) -> str:
@@ -203,7 +205,7 @@ def _stored(key: str, layout: Layout, hashed: Any, own: Any) -> StoredJob:
     state = OwnState() if isinstance(own, RedisReplyError) else read_own(dict(pairs(own)))
     refusal = next((reply for reply in (hashed, own) if isinstance(reply, RedisReplyError)), None)
     if refusal is not None and refusal.code != "WRONGTYPE":
-        return StoredJob(key, layout, None, state, problem=f"its keys cannot be read: {refusal}")
+        return StoredJob(key, layout, None, state, problem=f"its keys cannot be read: {refusal}", is_unread=True)
     if isinstance(hashed, RedisReplyError):
         return StoredJob(key, layout, None, state, problem=f"the key {key} is not a hash; delete it")
     try:

@@ -171,6 +171,24 @@ def test_two_programs_that_declare_one_name_are_named(
     assert not found("warning", "declared by")
 
 
+def test_a_job_that_this_user_may_not_read_is_not_called_broken(
+    start: Start, redis_client: redis.Redis, redis_url: str
+) -> None:
+    """It may be in order, so nobody is told to remove it."""
+    sidekiq.periodic("0 9 * * *", sidekiq.ruby_job("R"), name="n")
+    start()
+    redis_client.execute_command("ACL", "SETUSER", "half", "on", ">pw", "~*", "+@all", "-hgetall")
+    try:
+        report = examine(pool=redis_url.replace("redis://", "redis://half:pw@"))
+    finally:
+        redis_client.execute_command("ACL", "DELUSER", "half")
+
+    [finding] = [finding for check, finding in report.findings() if check.name == "periodic-jobs"]
+    assert finding.level == "unseen"
+    assert "The periodic job `n` could not be looked at, because its keys cannot be read: NOPERM" in finding.seen
+    assert "remove" not in finding.advice
+
+
 def test_disabled_jobs_are_named_with_their_reason(start: Start) -> None:
     """A note."""
     sidekiq.periodic("0 9 * * *", sidekiq.ruby_job("R"), name="n")

@@ -141,6 +141,17 @@ def test_the_doctor_s_findings_stand_below_the_numbers_of_the_overview(viewer, r
     assert viewer.get("/?live=1").shown.startswith("Jobs per second")
 
 
+def test_the_overview_says_that_the_doctor_could_not_check_everything(visitor, redis_client, redis_url):
+    """That it found no problems is only half of the truth then."""
+    redis_client.execute_command("ACL", "SETUSER", "half", "on", ">pw", "~*", "+@all", "-sscan", "-info")
+    try:
+        half = visitor("viewer", pool=redis_url.replace("redis://", "redis://half:pw@"))
+        half.get("/")
+        assert eventually(lambda: "could not check everything: sidekiq-py doctor says what" in half.get("/").shown)
+    finally:
+        redis_client.execute_command("ACL", "DELUSER", "half")
+
+
 def test_the_overview_shows_the_first_findings_of_each_kind(viewer, redis_client, payload):
     """Any program may push to thousands of queues, or to one with a name of a megabyte."""
     for name in ["a" * 1_000_000, *(f"q{number:02}" for number in range(49))]:

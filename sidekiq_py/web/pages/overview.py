@@ -56,6 +56,7 @@ def overview(visit: Visit) -> Response:
         more_findings=others,
         report=report,
         doctor_trouble=trouble,
+        has_gaps=report is not None and report.count(Level.UNSEEN) > 0,
     )
 
 

@@ -40,6 +40,7 @@ _TOKEN = re.compile(
     )""",
     re.VERBOSE,
 )
+_CREDENTIALS = re.compile(r"(?<=://)[^\s\"']*@")
 _LEADING_INTEGER = re.compile(r"\s*([+-]?\d+(?:_\d+)*)")
 # Ruby's `Integer` would read a number that begins with 0 as an octal one.
 _WHOLE_INTEGER = re.compile(r"\s*[+-]?(?:0|[1-9]\d*(?:_\d+)*)\s*", re.ASCII)
@@ -78,7 +79,7 @@ def _replacement(match: re.Match[str], text: str, environment: Mapping[str, str]
     line = text.count("\n", 0, match.start()) + 1
     place = f"{source}, line {line}"
     body = match["body"] if match["body"] is not None else match["statement_trimmed"]
-    shown = " ".join(body.split())
+    shown = _without_passwords(" ".join(body.split()))
     if match["kind"] == "=":
         try:
             return to_s(_Expression(body, environment, place).evaluate())
@@ -86,12 +87,17 @@ def _replacement(match: re.Match[str], text: str, environment: Mapping[str, str]
             if _is_in_yaml_comment(text, match.start()):
                 return ""
             raise ConfigError(
-                f"{place}: <%= {shown} %> uses Ruby that is not supported here ({refusal}). Supported: {SUPPORTED}"
+                f"{place}: <%= {shown} %> uses Ruby that is not supported here ({_without_passwords(str(refusal))}). "
+                f"Supported: {SUPPORTED}"
             ) from None
     is_comment = body.lstrip().startswith("#") and "\n" not in body.strip()
     if shown and not is_comment and not _is_in_yaml_comment(text, match.start()):
         raise ConfigError(f"{place}: <% {shown} %> is a Ruby statement. Supported: <%= %> with {SUPPORTED}")
     return ""
+
+
+def _without_passwords(code: str) -> str:
+    return _CREDENTIALS.sub("***@", code)
 
 
 def _is_in_yaml_comment(text: str, position: int) -> bool:

@@ -270,6 +270,15 @@ def test_other_ruby_is_refused_by_line(text: str, line: int, reason: str) -> Non
     assert reason in str(refused.value)
 
 
+@pytest.mark.parametrize("code", ["= ENV['A'].presence || 'redis://u:hunter2@db'", " url = 'redis://:hunter2@db'"])
+def test_refused_ruby_is_shown_without_passwords(code: str) -> None:
+    """The error ends up in a log."""
+    with pytest.raises(ConfigError, match=r"redis://\*\*\*@db") as refused:
+        erb.render(f"<%{code} %>", {}, source="config/sidekiq.yml")
+
+    assert "hunter2" not in str(refused.value)
+
+
 def test_ruby_in_a_yaml_comment_is_passed_over() -> None:
     """A value in a comment has no effect anyway."""
     assert erb.render("# <%= Rails.env %>\na: <%= 1 %>", {}, source="x") == "# \na: 1"

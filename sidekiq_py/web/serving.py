@@ -114,7 +114,7 @@ def _settings(path: Path | None) -> dict[str, Any]:
     try:
         settings = yaml.safe_load(path.read_text("utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read as YAML: {error}") from error
+        raise ConfigError(f"{path} cannot be read as YAML: {_reason(error)}") from error
     if not isinstance(settings, dict):
         raise ConfigError(f"{path} must be a YAML mapping with {', '.join(_SETTINGS)}")
     unknown = [shortened(str(name), 40) for name in settings if name not in _SETTINGS]
@@ -123,6 +123,13 @@ def _settings(path: Path | None) -> dict[str, Any]:
         named = ", ".join(unknown[:3]) + (f" and {len(unknown) - 3} more" if len(unknown) > 3 else "")
         raise ConfigError(f"{path} has unknown settings: {named}; the settings are {', '.join(_SETTINGS)}")
     return settings
+
+
+def _reason(error: Exception) -> str:
+    # The whole text of the error quotes the line, which may hold a token.
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        return f"line {error.problem_mark.line + 1}: {error.problem}"
+    return str(error)
 
 
 def _accounts(given: Any) -> dict[str, Account]:

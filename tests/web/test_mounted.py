@@ -192,7 +192,7 @@ def test_without_a_password_and_a_terminal_it_says_what_to_do(environment, given
         (f"{TOKEN}servers: {{main: redis-1:6379}}", "the server main: redis_url is 'redis-1:6379'; it must start with"),
         (f"{TOKEN}servers: {{main: [redis://redis-1]}}", "servers in the configuration must map names to Redis URLs"),
         (f"{TOKEN}servers: {{main: }}", "servers in the configuration must map names to Redis URLs"),
-        ("[", "cannot be read as YAML"),
+        ("tokens: [a-token-of-the-tests", "cannot be read as YAML: line 1: "),
     ],
 )
 def test_a_setting_that_cannot_be_used_is_told_at_the_start(config, told, tmp_path, environment):
@@ -214,6 +214,7 @@ def test_a_setting_that_cannot_be_used_is_told_at_the_start(config, told, tmp_pa
 
     assert ran.returncode == 2
     assert told in " ".join(ran.stderr.split())
+    assert "a-token-of-the-tests" not in ran.stderr
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from typing import Any
 
 from sidekiq_celery import signals
 from sidekiq_celery._send.running_task import RunDetails
+from sidekiq_celery._wire.context import as_dict
 from sidekiq_celery.utils.einfo import ExceptionInfo
 
 
@@ -22,7 +23,7 @@ def send_internal_error(run: RunDetails, error: BaseException, einfo: ExceptionI
     """Send `task_internal_error`: what records a failure or a retry, such as its hook, has raised."""
     if signals.task_internal_error.receivers:
         signals.task_internal_error.send(
-            **_call(run), request=run.request, exception=error, traceback=error.__traceback__, einfo=einfo
+            **_call(run), request=as_dict(run.request), exception=error, traceback=error.__traceback__, einfo=einfo
         )
 
 

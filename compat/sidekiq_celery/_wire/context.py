@@ -169,8 +169,16 @@ _REPEATED = (
     *("expires", "retries", "reply_to", "replaced_task_nesting", "origin"),
 )
 _ALWAYS_SENT = frozenset(name for name, field in vars(Context).items() if isinstance(field, _AlwaysSent))
+_FIELDS = [name for name, field in vars(Context).items() if name[0] != "_" and not callable(field)]
+_FIELDS.remove("children")
 # The last two are fields of a message, and no headers of the caller either.
 _KNOWN = frozenset({*vars(Context), "task", "compression"})
+
+
+def as_dict(request: Context) -> dict[str, Any]:
+    """The request as a dict, with the fields that have their defaults."""
+    given = {name: value for name, value in vars(request).items() if name[0] != "_"}
+    return {**{name: request.get(name) for name in _FIELDS}, **given}
 
 
 def get_actual_ignore_result(task: Any, req: Context | None) -> Any:

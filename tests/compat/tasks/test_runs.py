@@ -962,8 +962,9 @@ def test_hooks_that_fail_change_nothing(
 def test_only_a_hook_of_the_failure_itself_is_an_internal_error(
     app: Celery, worker: TaskWorker, redis_client: redis.Redis
 ) -> None:
-    """`on_success` and `after_return` are only logged, as in Celery: the outcome is decided."""
+    """`on_success` and `after_return` are only logged: the outcome is decided. The signal's request is a dict."""
     told: list[tuple[str, str]] = []
+    requests: list[Any] = []
 
     class Broken(Task):
         def on_success(self, *_: Any) -> None:
@@ -979,8 +980,9 @@ def test_only_a_hook_of_the_failure_itself_is_an_internal_error(
     def broken(fails: bool) -> int:
         return 1 // (not fails)
 
-    def note(task_id: str, exception: Exception, **_: Any) -> None:
+    def note(task_id: str, request: Any, exception: Exception, **_: Any) -> None:
         told.append((task_id, repr(exception)))
+        requests.append(request)
 
     signals.task_internal_error.connect(note)
     try:
@@ -991,6 +993,8 @@ def test_only_a_hook_of_the_failure_itself_is_an_internal_error(
         signals.task_internal_error.disconnect(note)
 
     assert told == [(ids[1], "KeyError('on_failure')")]
+    [request] = requests
+    assert (type(request), request["id"], request["args"], request["retries"]) == (dict, ids[1], [True], 0)
 
 
 def test_server_middleware_of_the_engine_runs_around_tasks(

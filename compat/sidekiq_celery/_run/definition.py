@@ -33,7 +33,6 @@ from sidekiq_celery._wire.context import Context
 from sidekiq_celery._wire.message import aware
 from sidekiq_celery._wire.payload import EMBEDS, KEY, arguments_of, request_fields, task_headers_of, with_embedded
 from sidekiq_celery._wire.priorities import base_queue, steps
-from sidekiq_celery._workflow import flow
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import NotRegistered, Reject, SoftTimeLimitExceeded, TaskRevokedError, TimeLimitExceeded
 from sidekiq_py.errors import HardTimeLimitError, TerminatedError
@@ -49,9 +48,7 @@ logger = logging.getLogger("celery.app.trace")
 class JobRun(TaskRun):
     """The run of a task for a job's payload."""
 
-    __slots__ = ("definition", "is_part", "is_unknown", "lock", "payload", "refusal")
-
-    is_part: bool
+    __slots__ = ("definition", "is_unknown", "lock", "payload", "refusal")
 
     def __init__(self, definition: "TaskDefinition", payload: dict[str, Any]) -> None:
         self.definition = definition
@@ -175,7 +172,6 @@ class JobRun(TaskRun):
                 self.refusal = self.refusal or refusal
         except Exception as error:  # noqa: BLE001 - another program may have written anything; the job is not run then
             self.refusal = error
-        self.is_part = bool(task_headers) and flow.is_part(task_headers)
         self.lock = unique.mark_of(task_headers) if task_headers else None
         queue = payload.get("queue") or ""
         if definition.priority_steps:

@@ -261,9 +261,9 @@ class TaskRun:
 
     @property
     def is_part(self) -> bool:
-        """True if the task's end has further effects."""
+        """True if the task's end has further effects. The task itself may have asked for them."""
         request = self.request
-        return bool(request.callbacks or request.errbacks or request.chain or request.chord or request.get("flow"))
+        return bool(request.callbacks or request.errbacks or request.chain or request.chord)
 
     @property
     def is_rejected_for_good(self) -> bool:

@@ -48,6 +48,7 @@ _OWN_HEADERS = _ELSEWHERE | set(SAME_NAME)
 _OF_THE_BODY = frozenset({"kw", "body", "content_type", "content_encoding", EMBEDS, SLOT, UNIQUE})
 # Fields of the request that a caller cannot set.
 OF_THE_RUN = frozenset({"_children", "_next_step", "_own_max_retries", "_protected", "_question"})
+_NOT_FROM_HEADERS = OF_THE_RUN.union(EMBEDDED)
 _NO_FIELDS = _OF_THE_BODY | {"flow", "priority"}
 _OF_PROPERTIES = frozenset({"reply_to", "correlation_id", "priority"})
 
@@ -290,7 +291,7 @@ def _with_task_headers(fields: dict[str, Any], task_headers: Mapping[str, Any]) 
         own = fields.pop("headers")
         if own:
             # As in Celery, they become fields of the request, but they never replace the request's own fields.
-            fields = {**{name: own[name] for name in own if name not in OF_THE_RUN}, **fields}
+            fields = {**{name: own[name] for name in own if name not in _NOT_FROM_HEADERS}, **fields}
             fields.setdefault("headers", own)
     if task_headers.get("flow"):
         # The steps are read from Redis when they are needed.

@@ -1,7 +1,7 @@
 """
 The effects of a task's end: callbacks, errbacks, the next step of a workflow, its part of a chord.
 
-When a task for which `is_part` is true has ended, `_run.task_run` collects these effects before it writes the result,
+When a task has ended whose run has `is_part`, `_run.task_run` collects these effects before it writes the result,
 and adds them to the script that ends the job. Anything published within `buffering()` becomes part of that script, so
 signatures can be called as usual: `apply_async` writes nothing by itself then, and `request.children` is complete when
 the result is made.
@@ -9,7 +9,7 @@ the result is made.
 Each kind of effect is a module, a `Flow`; `FLOWS` lists them in the order in which they run.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from sidekiq_celery import states
@@ -19,9 +19,6 @@ from sidekiq_celery._wire.passed_values import handed_on
 from sidekiq_celery._workflow import chain_continuation, chord_completion, links
 from sidekiq_celery.contract import App
 from sidekiq_py.extension import Effect
-
-TASK_HEADERS = frozenset({"callbacks", "chain", "chord", "errbacks", "flow"})
-"""The keys of a payload's `celery` object which mean that the task's end has further effects."""
 
 
 class Flow(Protocol):
@@ -42,16 +39,6 @@ class Flow(Protocol):
 
 
 FLOWS: tuple[Flow, ...] = (links, chain_continuation, chord_completion)
-
-
-def is_part(task_headers: Mapping[str, Any]) -> bool:
-    """
-    Whether a task's end has further effects.
-
-    Args:
-        task_headers: The `celery` object of its payload.
-    """
-    return not TASK_HEADERS.isdisjoint(task_headers)
 
 
 def after_success(app: App, request: Context, retval: Any) -> list[Effect]:

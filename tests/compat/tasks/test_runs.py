@@ -223,7 +223,7 @@ def test_headers_of_a_caller_are_headers_whatever_their_names(
         seen.append((request.headers, request.flow, request.chain, request.delivery_info["priority"]))
 
     worker.start()
-    headers = {"flow": "north", "priority": "much"}
+    headers = {"flow": "north", "priority": "much", "chain": "of shops"}
     look.apply_async(headers=headers)
     look.apply_async(headers=headers, priority=4)
 
@@ -1041,6 +1041,29 @@ def test_a_task_that_replaces_itself_goes_on_under_its_id(
 
     eventually(lambda: state_of(redis_client, result.id) == "SUCCESS")
     assert stored(redis_client, result.id)["result"] == 7
+
+
+@pytest.mark.parametrize("field", ["callbacks", "chain", "errbacks"])
+def test_a_task_may_name_what_follows_it_while_it_runs(
+    app: Celery, worker: TaskWorker, redis_client: redis.Redis, field: str
+) -> None:
+    """Also if nothing was to follow it."""
+    ran: list[str] = []
+
+    @app.task(name="proj.first", bind=True)
+    def first(self: Any) -> None:
+        setattr(self.request, field, [second.si()])
+        if field == "errbacks":
+            raise ValueError("boom")
+
+    @app.task(name="proj.second")
+    def second() -> None:
+        ran.append("second")
+
+    worker.start()
+    first.delay()
+
+    eventually(lambda: ran == ["second"])
 
 
 def test_a_task_that_nobody_has_registered_fails_at_once(

@@ -47,7 +47,7 @@ class ScheduleEntry:
         relative: True to round the runs of an interval to its unit.
 
     Raises:
-        TypeError: *schedule* is no schedule, or *args* no list.
+        TypeError: *schedule* is no schedule, *args* no list, or *kwargs* no dict.
     """
 
     # Subclasses that read databases set these without calling `__init__`.
@@ -76,6 +76,8 @@ class ScheduleEntry:
     ) -> None:
         if args and not isinstance(args, Iterable):
             raise TypeError(f"args is {args!r}; give a list or tuple, such as ({args!r},)")
+        if kwargs and not isinstance(kwargs, Mapping):
+            raise TypeError(f"kwargs is {kwargs!r}; give a dict")
         self.app = app
         self.name = name
         self.task = task

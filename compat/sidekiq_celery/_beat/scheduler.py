@@ -159,6 +159,8 @@ class Scheduler:
             schedule.pop(name, None)
         for name, fields in b.items():
             entry = self._entry(name, fields)
+            if entry.schedule is None:
+                raise ImproperlyConfigured(f"beat_schedule[{name!r}] cannot be read: it has no schedule")
             known = schedule.get(name)
             if known:
                 known.update(entry)

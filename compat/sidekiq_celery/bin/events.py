@@ -45,7 +45,8 @@ def events(
         from sidekiq_celery.events.snapshot import evcam
 
         try:
-            symbol_by_name(camera)
+            if not callable(symbol_by_name(camera)):
+                raise ValueError(f"{camera} is not a class; name one, as in my_module:MyCamera")
         except (AttributeError, ImportError, ValueError) as error:
             raise CeleryCommandException(
                 f"Unable to run the `events` command. Reason: {error}", EX_UNAVAILABLE

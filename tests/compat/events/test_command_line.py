@@ -137,7 +137,7 @@ def test_a_camera_schedules_calls_of_its_own(app: Celery) -> None:
         eventually(lambda: len(called) > 1, LONG)
 
 
-@pytest.mark.parametrize("camera", ["no_such_module:Camera", "json:Camera"])
+@pytest.mark.parametrize("camera", ["no_such_module:Camera", "json:Camera", "json"])
 def test_a_camera_that_there_is_not_is_a_one_line_error(app: Celery, camera: str) -> None:
     """With the exit code and the words of Celery."""
     result = CliRunner().invoke(celery, ["events", "--camera", camera])

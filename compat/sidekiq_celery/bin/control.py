@@ -9,6 +9,7 @@ from typing import Any, Literal
 import click
 
 from sidekiq_celery._command_error import CeleryCommandException
+from sidekiq_celery._config.broker import redis_settings
 from sidekiq_celery.bin.base import (
     COMMA_SEPARATED_LIST,
     CeleryCommand,
@@ -164,11 +165,14 @@ def _printed(
 
     Raises:
         CeleryCommandException: No worker replied, or Redis cannot be reached.
+        ImproperlyConfigured: The broker cannot be reached, and is not Redis.
     """
     try:
         with reaching_redis():
             replies = ask(None if as_json else _reply_printer(ctx, shows_reply=shows_replies))
     except click.ClickException:
+        # If the broker is not even Redis, that is the reason to name.
+        redis_settings(ctx.obj.app)
         raise
     except Exception as error:
         raise CeleryCommandException(f"Unable to run `{what}`. Reason: {error}", exit_code=EX_UNAVAILABLE) from error

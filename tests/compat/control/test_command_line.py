@@ -123,6 +123,16 @@ def test_redis_out_of_reach_is_said(call: Call) -> None:
     assert result.exit_code == _UNAVAILABLE
 
 
+def test_a_broker_out_of_reach_that_is_not_redis_is_said(call: Call) -> None:
+    """Its workers are not ours; the advice to check whether Redis is running would be no help."""
+    result = call("status", broker="amqp://guest@127.0.0.1:1//")
+
+    assert (
+        "Error: broker_url is 'amqp://guest:***@127.0.0.1:1//'; sidekiq_celery keeps its jobs in Redis" in result.output
+    )
+    assert result.exit_code == 1
+
+
 def test_commands_are_listed(call: Call) -> None:
     """With their arguments and what they do."""
     inspect, control = call("inspect", "--list"), call("control", "--list")

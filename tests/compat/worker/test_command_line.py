@@ -519,6 +519,23 @@ def test_a_pidfile_on_a_full_disk_takes_no_traceback(call: Call, tmp_path: Path)
     )
 
 
+def test_a_worker_that_may_start_no_more_threads_says_what_to_do(redis_url: str) -> None:
+    """Without a traceback. The stacks of a thousand threads do not fit into this limit."""
+    limits = (resource.RLIMIT_AS, (1_500_000_000, 1_500_000_000))
+    done = subprocess.run(
+        command("-A", _PROJECT, "worker", "-P", "threads", "-c", "1000"),
+        env={**os.environ, **environment(REDIS_URL=redis_url)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        preexec_fn=lambda: resource.setrlimit(*limits),
+    )
+
+    assert "Error: The system lets this process start no more threads. Lower --concurrency (-c), or" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_a_pidfile_without_an_end_is_not_read_to_it() -> None:
     """As /dev/full and /dev/zero, in a process that soon has no more memory."""
     limits = (resource.RLIMIT_AS, (2**31, 2**31))

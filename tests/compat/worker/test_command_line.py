@@ -178,15 +178,17 @@ def test_a_result_that_cannot_be_looked_up_is_an_error_in_one_line(
 
 
 def test_queues_are_purged_when_that_is_confirmed(call: Call, project: ModuleType, redis_client: redis.Redis) -> None:
-    """Those that are named, or all of the app."""
+    """Those that are named, or all of the app. What waits for its time stays."""
     for queue in ("celery", "high", "high"):
         project.add.apply_async((1, 1), queue=queue)
+    project.add.apply_async((1, 1), countdown=1000)
 
     assert call("purge").exit_code == 1
     assert redis_client.llen("queue:celery") == 1
     assert "Purged 2 messages from 1 known task queue." in call("purge", "-f", "-Q", "high").output
     assert "Purged 1 message from" in call("purge", "-f").output
     assert call("purge", "-f", "-X", "high").output == "No messages purged from 1 queue.\n"
+    assert redis_client.zcard("schedule") == 1
 
 
 def test_a_purge_that_excludes_all_queues_is_no_error(

@@ -361,19 +361,18 @@ class TaskRun:
     # ---- hooks
 
     def _call_late(self, hook: Callable[[], Any], name: str) -> None:
-        """Call a hook after the outcome is decided: only a `Reject` changes it. Eager callers see all errors."""
+        """Call a hook after the outcome is decided: only a task that is given back has none. Eager callers see all."""
         try:
             hook()
-        except Reject as rejection:
-            if self.is_eager:
-                raise
-            self.effects = []
-            unwritten.pop(self.task_id, None)
-            self.failed(rejection)
         except Exception as error:
             if self.is_eager:
                 raise
-            self._log(name, error)
+            if isinstance(error, Reject) and error.requeue:
+                self.effects = []
+                unwritten.pop(self.task_id, None)
+                self.failed(error)
+            else:
+                self._log(name, error)
 
     def _guarded(self, hook: Callable[[], Any], name: str) -> None:
         """Call a hook, and report its error: it must not prevent the job from ending."""

@@ -959,6 +959,33 @@ def test_hooks_that_fail_change_nothing(
     assert sum("KeyError('hook')" in line for line in caplog.messages) == 2
 
 
+@pytest.mark.parametrize("hook", ["on_success", "after_return"])
+def test_a_hook_that_rejects_a_task_when_it_is_done_changes_nothing(
+    app: Celery, worker: TaskWorker, redis_client: redis.Redis, hook: str
+) -> None:
+    """The result and the next step are what they would be, as in Celery."""
+    hooks = {hook: lambda self, *_: _reject()}
+
+    @app.task(name="proj.done", base=type("Rejecting", (Task,), hooks))
+    def done() -> int:
+        return 3
+
+    @app.task(name="proj.after")
+    def after(x: int) -> int:
+        return x + 1
+
+    worker.start()
+    last = (done.s() | after.s()).delay()
+
+    eventually(lambda: state_of(redis_client, last.id) == "SUCCESS")
+    assert stored(redis_client, last.id)["result"] == 4
+    assert stored(redis_client, last.parent.id)["result"] == 3
+
+
+def _reject() -> None:
+    raise Reject("late", requeue=False)
+
+
 def test_only_a_hook_of_the_failure_itself_is_an_internal_error(
     app: Celery, worker: TaskWorker, redis_client: redis.Redis
 ) -> None:

@@ -5,7 +5,7 @@ from datetime import UTC, date, datetime
 import pytest
 
 from sidekiq_py.api import Deploy, Metrics
-from sidekiq_py.errors import ConfigError
+from sidekiq_py.errors import ConfigError, RedisReplyError
 from sidekiq_py.wire import metrics_keys
 
 # 2025-02-14 08:03:20 UTC
@@ -179,3 +179,15 @@ def test_a_minute_whose_key_has_a_wrong_type_hides_no_other(pool, redis_client):
     assert Metrics(now=NOW).top_jobs().jobs["HardJob"].total.processed == 3
     assert Metrics(now=NOW).for_job("HardJob").jobs["HardJob"].total.processed == 3
     assert Metrics(now=NOW).top_jobs().marks == ()
+
+
+@pytest.mark.parametrize("command", ["hgetall", "hmget"])
+def test_counts_that_this_user_may_not_read_are_no_zeros(redis_client, redis_url, command):
+    """The read fails, as that of an overview does."""
+    redis_client.execute_command("ACL", "SETUSER", "few", "reset", "on", ">secret", "+@all", "~*", f"-{command}")
+    try:
+        metrics = Metrics(pool=redis_url.replace("redis://", "redis://few:secret@"))
+        with pytest.raises(RedisReplyError, match="NOPERM"):
+            metrics.for_job("A") if command == "hmget" else metrics.top_jobs()
+    finally:
+        redis_client.execute_command("ACL", "DELUSER", "few")

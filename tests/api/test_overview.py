@@ -134,3 +134,14 @@ def test_what_this_user_may_not_read_is_no_zero(pool, fleet, redis_url, key, is_
             reader.read()
     finally:
         fleet.execute_command("ACL", "DELUSER", "few")
+
+
+@pytest.mark.parametrize("command", ["hmget", "hkeys"])
+def test_processes_that_this_user_may_not_read_are_not_left_out(pool, fleet, redis_url, command):
+    """ "No worker is running" would be a lie, and so would "no job is in flight"."""
+    fleet.execute_command("ACL", "SETUSER", "few", "reset", "on", ">secret", "+@all", "~*", f"-{command}")
+    try:
+        with pytest.raises(RedisReplyError, match="NOPERM"):
+            OverviewReader(pool=redis_url.replace("redis://", "redis://few:secret@")).read()
+    finally:
+        fleet.execute_command("ACL", "DELUSER", "few")

@@ -108,7 +108,7 @@ def _counts(pool: Pool, names: Sequence[str], job_class: str | None) -> Iterator
 
 def _in_slices(pool: Pool, commands: Sequence[Command]) -> Iterator[list[Any]]:
     # A key of the wrong type must not hide the other minutes and days.
-    return (reply or [] for part in slices_of(commands, _SLICE) for reply in pool.readable(part))
+    return (reply or [] for part in slices_of(commands, _SLICE) for reply in pool.well_typed(part))
 
 
 def _sum(hashes: Iterable[Counts]) -> Counts:

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple
 
+from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.connection.link import Command
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.connection.replies import name_in, pairs, readable, well_typed
+from sidekiq_py.redis_access.connection.replies import name_in, pairs, raise_first, readable, well_typed
 from sidekiq_py.redis_access.processes import process_set
 from sidekiq_py.redis_access.processes.process_set import Beat
 from sidekiq_py.redis_access.reads import queue_trends
@@ -131,6 +132,8 @@ def read(
     )
     # To show 0 retries to a user who may not read them would be a lie; one queue or process may be out of bounds.
     names, totals = map(well_typed, raw[:2])
+    for answers in (raw[3][:: len(commands_of(""))], raw[4]):
+        _raise_if_none_is_readable(answers)
     of_queues, of_processes, hashes, lengths, samples = map(readable, raw[2:])
     new = _names(names)
     states = [
@@ -156,6 +159,12 @@ def _replies(pool: Pool, *parts: Sequence[Command]) -> list[list[Any]]:
     """The replies to each part of what is read in one round trip."""
     replies = iter(pool.replies([command for part in parts for command in part]))
     return [list(islice(replies, len(part))) for part in parts]
+
+
+def _raise_if_none_is_readable(replies: Sequence[Any]) -> None:
+    """Raise the first error if Redis let this user read none: nothing would look like no process, or no job."""
+    if replies and all(isinstance(reply, RedisReplyError) for reply in replies):
+        raise_first(well_typed(replies))
 
 
 def _heartbeats(

@@ -65,6 +65,7 @@ def test_every_command_stands_on_the_page():
         (["queues", "unpause", "low"], "queue, paused, changed"),
         (["recover"], "recovered, alive, waiting"),
         (["push", "FraudCheck"], "jid, class, at"),
+        (["stats"], None),
         (["find", "retry"], None),
         (["processes", "dump", "--all"], "sent, refused"),
     ],

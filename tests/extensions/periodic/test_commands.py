@@ -16,6 +16,7 @@ from sidekiq_py.cli import main
 from sidekiq_py.extension import Extension
 from sidekiq_py.extensions.periodic import store
 from tests.extensions.periodic.conftest import NOON
+from tests.support.worker_process import REPOSITORY
 
 Start = Callable[..., None]
 Look = Callable[[float], list[str]]
@@ -52,6 +53,22 @@ def test_jobs_of_both_languages_are_listed(run: Callable[..., Any], start: Start
     assert "is not a hash" in listed["text"]["problem"]
     assert "python" in run()
     assert "broken" in run("list")
+
+
+def test_the_shapes_of_json_stand_on_the_page(run: Callable[..., Any]) -> None:
+    """Each key of each shape, in order."""
+    page = " ".join((REPOSITORY / "docs" / "periodic.md").read_text().split())
+    run("add", "nightly", "0 5 * * * Europe/Berlin", "Report")
+    [listed] = run("list", "--json")
+    pushed = run("run", "nightly", "--json")
+    [ran] = run("history", "nightly", "--json")
+    shown = run("show", "nightly", "--json")
+
+    for shape in (listed, pushed, ran):
+        assert f"{{{', '.join(shape)}}}" in page
+    assert list(shown) == [*listed, "history", "runs", "lost"]
+    for time in run("next", "nightly", "--json") + listed["next_ticks"]:
+        assert "T05:00:00+0" in time
 
 
 def test_all_are_disabled_and_enabled_but_what_was_disabled_before(

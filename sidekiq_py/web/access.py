@@ -151,8 +151,8 @@ class Access:
         accounts: Name → account.
         tokens: Token → user, or a role's name. For programs (`Authorization: Bearer …`), and for signing in.
         authorize: The host program's callable.
-        allowed_hosts: The values of the Host header to accept. Empty accepts all, except on a dashboard without
-            accounts, tokens and callable.
+        allowed_hosts: The values of the Host header to accept; empty accepts all. A dashboard without accounts, tokens
+            and callable accepts the names of this machine, and these.
         origins: Additional origins from which forms are accepted, such as `https://ops.example.com`, for a proxy that
             changes the Host header.
         is_local: True to serve everyone on this machine: a server of our own listens on a loopback address.
@@ -243,14 +243,15 @@ class Access:
 
     def _refuse_host(self, request: Request) -> Refusal | None:
         host = _bare_host(request.headers.get("host", ""))
-        allowed = self._hosts or (LOOPBACK_HOSTS if self._is_local else frozenset())
+        allowed = self._hosts | LOOPBACK_HOSTS if self._is_local else self._hosts
         if not allowed or host in allowed:
             return None
+        name = "the name localhost" if self._is_local else "an allowed name"
         return Refusal(
             403,
             "This host name is not allowed",
-            "The request names a host that this dashboard does not serve. Open it as http://localhost, or allow the "
-            "name with --allow-host or allowed_hosts=.",
+            f"The request names a host that this dashboard does not serve. Open it under {name}, or allow this one "
+            "with --allow-host or allowed_hosts=.",
         )
 
     def _refuse_distance(self, request: Request) -> Refusal | None:

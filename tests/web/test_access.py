@@ -110,12 +110,26 @@ def test_the_names_of_this_machine_are_allowed(host):
     assert Visitor(Dashboard(Site(Access(is_local=True))), headers={"host": host}).get("/").status == 200
 
 
+def test_allowed_hosts_are_further_names_of_a_dashboard_for_this_machine():
+    """A host that is refused is told under which name the dashboard answers."""
+    dashboard = Dashboard(Site(Access(is_local=True, allowed_hosts=["ops.example"])))
+
+    for host in ("ops.example", "localhost:4567"):
+        assert Visitor(dashboard, headers={"host": host}).get("/").status == 200
+    refused = Visitor(dashboard, headers={"host": "other.example"}).get("/")
+    assert refused.status == 403
+    assert "Open it under the name localhost, or allow this one" in refused.shown
+
+
 def test_allowed_hosts_hold_with_accounts_too(password_hash):
     """A program that names hosts wants only those."""
     dashboard = asgi_app(accounts={"ada": Account(password_hash)}, allowed_hosts=["ops.example"])
 
     assert Visitor(dashboard, headers={"host": "ops.example"}).get("/").status == 200
-    assert Visitor(dashboard, headers={"host": "other.example"}).get("/").status == 403
+    for host in ("other.example", "localhost"):
+        refused = Visitor(dashboard, headers={"host": host}).get("/")
+        assert refused.status == 403
+        assert "Open it under an allowed name, or allow this one" in refused.shown
 
 
 def test_an_account_signs_in_and_out(password_hash):

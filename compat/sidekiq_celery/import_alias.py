@@ -33,7 +33,7 @@ __all__ = ("install_as_celery", "own_name")
 
 _ALIAS = "celery"
 _OWN = "sidekiq_celery"
-_GUIDE = "docs/migrating_from_celery.md"
+_GUIDE = "docs/celery_reference.md"
 
 # They look for files or built-in modules, and ignore what other finders have found.
 _PYTHON_S_OWN = (BuiltinImporter, FrozenImporter, PathFinder)

@@ -194,7 +194,7 @@ except ImportError as error:
     [line] = printed(run("-c", program))
 
     assert line.startswith(error)
-    assert line.endswith("docs/migrating_from_celery.md")
+    assert line.endswith("docs/celery_reference.md")
 
 
 def test_an_absent_attribute_is_an_attribute_error(run: Run) -> None:

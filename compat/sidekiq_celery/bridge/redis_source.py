@@ -16,6 +16,8 @@ _RECLAIM_SECONDS = 10.0
 # rest waits for the next scan.
 _MOST_LOST_WINDOWS = 20
 
+CLAIMED_ELSEWHERE = "claimed by a bridge that moves this queue; run that one again if it has died"
+
 
 class Finisher(Protocol):
     """
@@ -48,6 +50,7 @@ class RedisRoute:
 
     Args:
         stores: The stores, in the order in which they are scanned.
+        queues: The queues' names at the source. Claims of other queues belong to bridges with another destination.
         finisher: Finishes what other bridges have claimed; None within one Redis.
         is_once: True to check for claims in each scan, because there may not be a later one.
         is_dry: True to only count.
@@ -56,6 +59,7 @@ class RedisRoute:
     def __init__(
         self,
         stores: Sequence[MessageStore],
+        queues: Sequence[str],
         judge: Judge,
         carry: Carry,
         finisher: Finisher | None = None,
@@ -64,6 +68,7 @@ class RedisRoute:
         is_dry: bool = False,
     ) -> None:
         self._stores = stores
+        self._queues = frozenset(queues)
         self._judge = judge
         self._carry = carry
         self._finisher = finisher
@@ -141,6 +146,9 @@ class RedisRoute:
         """Those of the claims whose messages are moved."""
         ready = []
         for claim_id, found in claims.read(claim_ids):
+            if found.queue not in self._queues:
+                ledger.leave(found.queue, CLAIMED_ELSEWHERE)
+                continue
             fate = self._judge(found)
             if isinstance(fate, Moved):
                 ready.append(Claim(claim_id, found, fate))

@@ -213,7 +213,7 @@ class Bridge:
         self, stores: Sequence[MessageStore], judge: Judge, carry: Carry, finisher: Finisher | None = None
     ) -> Route:
         plan = self._plan
-        return RedisRoute(stores, judge, carry, finisher, is_once=plan.is_once, is_dry=plan.is_dry)
+        return RedisRoute(stores, plan.queues, judge, carry, finisher, is_once=plan.is_once, is_dry=plan.is_dry)
 
     def _backward(self) -> Judge:
         return Backward(self._app, self._plan.renames, self._layout).judge

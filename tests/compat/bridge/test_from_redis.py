@@ -18,6 +18,7 @@ from sidekiq_celery.bridge.fates import Found, Moved
 from sidekiq_celery.bridge.layout import CeleryLayout
 from sidekiq_celery.bridge.ledger import Ledger
 from sidekiq_celery.bridge.message_lists import Side
+from sidekiq_celery.bridge.redis_source import CLAIMED_ELSEWHERE
 from sidekiq_celery.bridge.run import Bridge, BridgePlan
 from sidekiq_celery.bridge.transfer import TOTALS, AcrossServers, Claim, Claims, TooLateError
 
@@ -406,6 +407,24 @@ def test_what_another_bridge_has_claimed_is_finished_once(
             *(b"deep", b"odd"),
         }
     assert redis_client.hgetall(TOTALS) == {b"forward:celery:moved": b"2"}
+
+
+def test_claims_of_other_queues_are_left_to_their_bridge(
+    app: Celery, other_redis: RedisServer, redis_client: redis.Redis, run_bridge: RunBridge
+) -> None:
+    """It may move them to another server, and names their queue there as it was told."""
+    claims = Claims("forward", Side(Pool(RedisSettings(other_redis.url)), ""))
+    with other_redis.client() as celery:
+        celery.lpush("high", message("a"))
+        [text] = celery.lrange("high", 0, -1)
+        claims.make([(Found("high", text, ("LREM", "high", text)), Moved("moved", "a", (), "high"))])
+
+    others = run_bridge(celery_url=other_redis.url, queues=["celery"])
+    own = run_bridge(celery_url=other_redis.url, queues=["high"], renames={"high": "urgent"})
+
+    assert (others.count_moved, dict(others.left["high"])) == (0, {CLAIMED_ELSEWHERE: 1})
+    assert (own.moved["high"], list(jobs(redis_client, "urgent"))) == ({"moved": 1}, ["a"])
+    assert claims.ids() == []
 
 
 def test_a_bridge_that_stood_still_writes_nothing_more(

@@ -5,10 +5,18 @@ from base64 import b64decode, b64encode
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from amqp.exceptions import MessageNacked  # type: ignore[import-untyped]
+
 from sidekiq_celery.exceptions import InvalidTaskError
 from sidekiq_celery.utils.ids import uuid
 from sidekiq_py.errors import JsonParseError
 from sidekiq_py.payloads import loads
+
+TEXT_PROPERTIES = ("correlation_id", "reply_to", "message_id", "type", "app_id")
+# Any others are the broker's or of one delivery; RabbitMQ refuses a user_id that is not the bridge's.
+_PUBLISHED = ("priority", *TEXT_PROPERTIES)
+# RabbitMQ accepts less than 2 ** 32.
+_EXPIRATION_DIGITS = 9
 
 JSON_TYPES = frozenset({"application/json", "application/x-json"})
 
@@ -69,19 +77,38 @@ class Envelope(NamedTuple):
         # AMQP has headers of types that JSON lacks; these come from the broker.
         return json.dumps(whole, default=repr).encode()
 
-    def publish(self, producer: Any, queue: str, **options: Any) -> None:
-        """Publish the message to *queue* with a kombu producer."""
-        producer.publish(
-            self.body,
-            routing_key=queue,
-            exchange="",
-            content_type=self.content_type,
-            content_encoding=self.content_encoding,
-            headers=self.headers,
-            mandatory=True,
-            **self.properties,
-            **options,
-        )
+    def publish(self, producer: Any, queue: str) -> None:
+        """
+        Publish the message to *queue* with a kombu producer.
+
+        Raises:
+            ConnectionError: The broker has refused it, as RabbitMQ does if a queue is full.
+        """
+        try:
+            producer.publish(
+                self.body,
+                routing_key=queue,
+                exchange="",
+                content_type=self.content_type,
+                content_encoding=self.content_encoding,
+                headers=self.headers,
+                mandatory=True,
+                delivery_mode=2,
+                expiration=self._expiration_seconds(),
+                **self.published_properties(),
+            )
+        except MessageNacked as error:
+            raise ConnectionError(f"it takes no message into the queue {queue!r}, which may be full") from error
+
+    def published_properties(self) -> dict[str, Any]:
+        """Those of the properties that are published with the message."""
+        return {name: value for name in _PUBLISHED if (value := self.properties.get(name)) is not None}
+
+    def _expiration_seconds(self) -> float | None:
+        """How long the broker keeps the message, as kombu is told; properties have it in milliseconds, as a text."""
+        given = str(self.properties.get("expiration") or "")
+        milliseconds = int(given) if given.isascii() and given.isdecimal() and len(given) <= _EXPIRATION_DIGITS else 0
+        return milliseconds / 1000 or None
 
 
 def read_json(text: bytes, encoding: str, what: str) -> Any:

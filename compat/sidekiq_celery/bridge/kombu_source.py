@@ -198,8 +198,11 @@ class KombuRoute:
             retries, task_id = envelope.headers.get("retries"), envelope.headers.get("id")
             identity = _digest(f"{retries} ".encode() + envelope.body)
         key = mark_key(self._target, f"{task_id}:{identity}")
-        worn = int((envelope.headers if envelope else {}).get(_DELIVERY_COUNT) or 0) >= _MOST_RETURNS
-        return _Delivery(message.delivery_tag, found, envelope, ("MARK" if is_new else "NEW", key, MARK_SECONDS), worn)
+        returns = envelope.headers.get(_DELIVERY_COUNT) if envelope else None
+        # Classic queues pass on what the producer has put there.
+        is_worn = type(returns) is int and returns >= _MOST_RETURNS
+        condition = ("MARK" if is_new else "NEW", key, MARK_SECONDS)
+        return _Delivery(message.delivery_tag, found, envelope, condition, is_worn)
 
     def _count(self, queue: str) -> int | None:
         """The number of waiting messages. Returns None if there is no such queue."""
@@ -216,6 +219,8 @@ class KombuRoute:
             if self._connection is None:
                 self._connection = self._connect()
             self._channel = self._connection.channel()
+            # Otherwise amqp decodes bodies with whatever encoding they name, and not all of these can be undone.
+            self._channel.auto_decode = False
         return self._channel
 
 
@@ -223,13 +228,9 @@ def _of_amqp(message: Any) -> Envelope:
     properties = dict(message.properties)
     headers = dict(properties.pop("application_headers", None) or {})
     encoding = str(properties.pop("content_encoding", None) or "utf-8")
-    body = message.body
-    if isinstance(body, str):
-        # amqp has decoded it with the message's own encoding.
-        body = body.encode(encoding)
     content_type = str(properties.pop("content_type", None) or "application/data")
     try:
-        return Envelope(headers, properties, content_type, encoding, body_bytes(body))
+        return Envelope(headers, properties, content_type, encoding, body_bytes(message.body))
     except InvalidTaskError:
         return Envelope(headers, properties, content_type, encoding, b"")
 

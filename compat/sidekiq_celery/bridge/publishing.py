@@ -7,13 +7,53 @@ bridge is killed after a message was confirmed and before its claim is removed, 
 again: at most one message each time a bridge dies.
 """
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from amqp.serialization import dumps  # type: ignore[import-untyped]
+
+from sidekiq_celery.bridge.envelope import TEXT_PROPERTIES, Envelope
+from sidekiq_celery.bridge.fates import Fate, Found, Judge, Left, Moved
 from sidekiq_celery.bridge.ledger import Ledger
 from sidekiq_celery.bridge.transfer import ALIVE_SECONDS, Claim, Claims, Item, TooLateError
 from sidekiq_celery.contract import App
 from sidekiq_py.extension import monotonic
+
+# RabbitMQ sends copies to the queues that these headers list.
+_COPIED_TO = ("CC", "BCC")
+# Headers and properties are one frame, and RabbitMQ's frames hold 128 KiB.
+_MOST_HEAD_BYTES = 127 * 1024
+
+UNSENDABLE = "AMQP cannot hold it: a header or property is too large or malformed; a worker here has to run it"
+
+
+def for_amqp(judge: Judge) -> Judge:
+    """A judge that also leaves the messages that AMQP cannot hold, before they are claimed."""
+
+    def judge_for_amqp(found: Found) -> Fate:
+        fate = judge(found)
+        if isinstance(fate, Moved) and fate.envelope is not None and not _fits_amqp(fate.envelope):
+            return Left(UNSENDABLE)
+        return fate
+
+    return judge_for_amqp
+
+
+def _fits_amqp(envelope: Envelope) -> bool:
+    """RabbitMQ closes a connection that brings anything else, and would do so again and again."""
+    headers, properties = envelope.headers, envelope.published_properties()
+    if any(type(headers.get(name, [])) is not list for name in _COPIED_TO):
+        return False
+    texts = [properties.get(name) for name in TEXT_PROPERTIES]
+    values = [envelope.content_type, envelope.content_encoding, headers, properties.get("priority", 0), *texts]
+    try:
+        # RabbitMQ's numbers are finite.
+        json.dumps(headers, allow_nan=False)
+        head = dumps("ssFo" + "s" * len(texts), values)
+    except Exception:  # noqa: BLE001 - amqp raises whatever it comes across, such as struct.error
+        return False
+    return len(head) <= _MOST_HEAD_BYTES
 
 
 class Publishing:
@@ -73,7 +113,7 @@ class Publishing:
         envelope, queue = claim.moved.envelope, claim.moved.queue
         assert envelope is not None
         self._declare(queue)
-        envelope.publish(self._producer, queue, delivery_mode=2)
+        envelope.publish(self._producer, queue)
 
     def _stay_alive(self) -> None:
         now = monotonic()

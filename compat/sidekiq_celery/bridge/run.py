@@ -203,11 +203,12 @@ class Bridge:
         return self._route_by(stores, judge, across.carry, across)
 
     def _publishing_route(self) -> Route:
-        from sidekiq_celery.bridge.publishing import Publishing
+        from sidekiq_celery.bridge.publishing import Publishing, for_amqp
 
         plan, source = self._plan, self._sidekiq_side()
+        judge = for_amqp(self._backward()) if _is_amqp(plan.celery_url or "") else self._backward()
         publishing = Publishing(self._app, self._connect, Claims(plan.direction, source))
-        return self._route_by(self._sidekiq_stores(source), self._backward(), publishing.carry, publishing)
+        return self._route_by(self._sidekiq_stores(source), judge, publishing.carry, publishing)
 
     def _route_by(
         self, stores: Sequence[MessageStore], judge: Judge, carry: Carry, finisher: Finisher | None = None

@@ -8,8 +8,10 @@ from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
+import kombu
 import pytest
 import redis
 from sidekiq_celery import Celery, chain, chord
@@ -19,6 +21,7 @@ from sidekiq_celery.bridge.fates import Found, Moved
 from sidekiq_celery.bridge.ledger import Ledger
 from sidekiq_celery.bridge.message_lists import Side
 from sidekiq_celery.bridge.publishing import Publishing
+from sidekiq_celery.bridge.run import Bridge, BridgePlan
 from sidekiq_celery.bridge.transfer import Claim, Claims, TooLateError
 
 from sidekiq_py.redis_access.connection.pool import Pool
@@ -209,6 +212,68 @@ def test_a_job_that_no_message_can_hold_stays_and_holds_up_no_other(
     assert (ledger.count_moved, redis_client.llen("celery")) == (1, 1)
     assert ledger.left["celery"] == {backward.UNSENDABLE: 1, backward.NO_TASK: 1}
     assert (redis_client.llen("queue:celery"), redis_client.zcard("schedule")) == (2, 1)
+
+
+def test_a_job_that_amqp_cannot_hold_stays_and_holds_up_no_other(
+    app: Celery, rabbit_url: str, redis_client: redis.Redis, run_bridge: RunBridge
+) -> None:
+    """RabbitMQ would close the connection each time, and the bridge has claimed it by then."""
+    unfit = [
+        {"priority": 300},
+        {"retries": 2**70},
+        {"reply_to": "x" * 300},
+        {"headers": {"CC": "another"}},
+        {"argsrepr": "x" * 200_000},
+        {"properties": {"correlation_id": 5}, "headers": {"x": {"y" * 300: 1}}},
+    ]
+    jobs_there = [{"class": "side.note", "jid": str(at), "args": [1], "celery": one} for at, one in enumerate(unfit)]
+    # Names of the publisher's own arguments, and what only the original sender may name.
+    properties = {"headers": 1, "delivery_mode": 1, "user_id": "another", "expiration": "3600000"}
+    jobs_there.append({"class": "side.note", "jid": "fit", "args": [1], "celery": {"properties": properties}})
+    redis_client.lpush("queue:celery", *(json.dumps(one) for one in jobs_there))
+
+    ledger = run_bridge(celery_url=rabbit_url, is_reverse=True)
+
+    assert ledger.moved["celery"] == {"moved": 1}
+    assert ledger.left["celery"] == {publishing_module.UNSENDABLE: len(unfit)}
+    assert redis_client.llen("queue:celery") == len(unfit)
+    with kombu.Connection(rabbit_url) as connection:
+        message = connection.channel().basic_get("celery")
+        assert (message.headers["id"], message.properties["expiration"]) == ("fit", "3600000")
+
+
+def test_a_full_queue_is_waited_for(
+    app: Celery, rabbit_url: str, redis_client: redis.Redis, run_bridge: RunBridge
+) -> None:
+    """RabbitMQ then refuses what is published."""
+    with kombu.Connection(rabbit_url) as connection:
+        channel = connection.channel()
+        channel.queue_delete("celery")
+        limits = {"x-max-length": 1, "x-overflow": "reject-publish"}
+        kombu.Queue("celery", queue_arguments=limits)(channel).declare()
+        for number in range(3):
+            app.tasks["side.note"].delay(number)
+        with pytest.raises(ConnectionError, match="which may be full"):
+            run_bridge(celery_url=rabbit_url, is_reverse=True)
+
+        bridge = Bridge(app, BridgePlan(queues=["celery"], celery_url=rabbit_url, is_reverse=True))
+        thread = Thread(target=bridge.run)
+        thread.start()
+        read: list[str] = []
+        try:
+            eventually(lambda: _read_one(channel, read) and len(read) == 3, within_seconds=_SECONDS)
+        finally:
+            bridge.stop()
+            thread.join(_SECONDS)
+
+    assert len(set(read)) == 3
+
+
+def _read_one(channel: Any, read: list[str]) -> bool:
+    message = channel.basic_get("celery", no_ack=True)
+    if message is not None:
+        read.append(message.headers["id"])
+    return True
 
 
 def test_numbers_that_a_workflow_hands_on_go_bare(

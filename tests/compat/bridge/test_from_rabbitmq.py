@@ -29,7 +29,8 @@ def _publish(url: str, *ids: str, **more: Any) -> None:
         for task_id in ids:
             headers = {"task": "side.note", "id": task_id, **more.get("headers", {})}
             body = more.get("body", [[1], {}, {}])
-            producer.publish(body, routing_key="celery", serializer="json", headers=headers)
+            options = {"serializer": "json", **more.get("options", {})}
+            producer.publish(body, routing_key="celery", headers=headers, **options)
 
 
 def test_each_kind_of_call_becomes_a_job(
@@ -115,12 +116,27 @@ def test_unreadable_and_large_messages(rabbit_url: str, redis_client: redis.Redi
     eventually(lambda: _count(rabbit_url) == 1, within_seconds=60)
 
 
+def test_odd_headers_and_encodings_hold_up_no_other(
+    rabbit_url: str, redis_client: redis.Redis, run_bridge: RunBridge
+) -> None:
+    """amqp decodes a body as it is told, and not each such text can be encoded again."""
+    _publish(rabbit_url, "counted", headers={"x-delivery-count": "often"})
+    undone = {"content_type": "application/json", "content_encoding": "idna"}
+    _publish(rabbit_url, "encoded", body=b"a" * 100, options={**undone, "serializer": None})
+    _publish(rabbit_url, "good")
+
+    run_bridge(celery_url=rabbit_url)
+
+    assert (sorted(jobs(redis_client)), list(job_set(redis_client, "dead"))) == (["counted", "good"], ["encoded"])
+
+
 def test_a_quorum_queue_loses_nothing_that_is_given_back_often(
     rabbit_url: str, redis_client: redis.Redis, run_bridge: RunBridge
 ) -> None:
     """It throws messages away that come back too often; a copy takes their place before."""
     limited = {"x-queue-type": "quorum", "x-delivery-limit": 8}
-    _publish(rabbit_url, "part", body=[[1], {}, {"chord": {"task": "side.note"}}], queue_arguments=limited)
+    part = [[1], {}, {"chord": {"task": "side.note"}}]
+    _publish(rabbit_url, "part", body=part, queue_arguments=limited, options={"expiration": 3600})
 
     for _ in range(12):
         # A quorum queue takes its time to have a message back.

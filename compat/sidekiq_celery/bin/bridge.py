@@ -156,7 +156,15 @@ def _run(ctx: click.Context, running: Any, as_json: bool, is_dry: bool) -> None:
 
     if not ctx.obj.quiet:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    before = {number: signal.signal(number, lambda *_: running.stop()) for number in (signal.SIGTERM, signal.SIGINT)}
+    before: dict[int, Any] = {}
+
+    def stop(*_: Any) -> None:
+        running.stop()
+        # A broker may keep the bridge waiting for any time. The second signal ends it at once, which loses nothing.
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    before |= {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     failure: Exception | None = None
     try:
         running.run()

@@ -2,7 +2,9 @@
 
 import json
 import os
+import signal
 import subprocess
+import sys
 import time
 from base64 import b64decode
 from collections.abc import Iterator
@@ -22,14 +24,16 @@ from sidekiq_celery.bridge.ledger import Ledger
 from sidekiq_celery.bridge.message_lists import Side
 from sidekiq_celery.bridge.publishing import Publishing
 from sidekiq_celery.bridge.run import Bridge, BridgePlan
-from sidekiq_celery.bridge.transfer import Claim, Claims, TooLateError
+from sidekiq_celery.bridge.transfer import CLAIMED, Claim, Claims, TooLateError
 
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from tests.compat.bridge.conftest import Recorded, RunBridge, celery_side, jobs
 from tests.support.child_process import tail
+from tests.support.rabbitmq_server import RabbitServer
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
+from tests.support.worker_process import SOURCE_ROOTS
 
 # The first one starts a RabbitMQ.
 pytestmark = pytest.mark.timeout(300)
@@ -267,6 +271,29 @@ def test_a_full_queue_is_waited_for(
             thread.join(_SECONDS)
 
     assert len(set(read)) == 3
+
+
+def test_a_second_signal_ends_a_bridge_that_waits_for_a_confirmation(
+    app: Celery, rabbit: RabbitServer, rabbit_url: str, redis_url: str, redis_client: redis.Redis
+) -> None:
+    """RabbitMQ confirms nothing while it is short of memory; here it stands still."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, SOURCE_ROOTS))}
+    command = [sys.executable, "-m", "sidekiq_celery", "bridge", "--reverse", "--from", redis_url, "--to", rabbit_url]
+    send = app.tasks["side.note"].delay
+    node = rabbit._processes[-1]
+    with subprocess.Popen([*command, "-Q", "celery"], env=environment) as bridge:
+        try:
+            send(1)
+            eventually(lambda: not redis_client.exists("queue:celery", f"{CLAIMED}backward"), within_seconds=_SECONDS)
+            node.send_signal(signal.SIGSTOP)
+            send(2)
+            eventually(lambda: redis_client.exists(f"{CLAIMED}backward"), within_seconds=_SECONDS)
+            eventually(lambda: (bridge.terminate(), bridge.poll() is not None)[1], within_seconds=_SECONDS)
+        finally:
+            node.send_signal(signal.SIGCONT)
+            bridge.kill()
+
+    assert bridge.returncode == -signal.SIGTERM
 
 
 def _read_one(channel: Any, read: list[str]) -> bool:

@@ -21,8 +21,8 @@ class Entry(NamedTuple):
     One message.
 
     Args:
-        condition: `("LREM", list, text)`, `("ZREM", zset, member)`, `("HDEL", hash, field, text, zset)`, `("NEW", mark,
-            seconds)`, `("MARK", mark, seconds)`; empty to write the command in any case.
+        condition: `("LREM", list, text)`, `("ZREM", zset, member)`, `("HDEL", hash, field, text)`, the same with a
+            zset, `("NEW", mark, seconds)`, `("MARK", mark, seconds)`; empty to write the command in any case.
         command: The command to run if the condition holds, with its key as the second word; empty for nothing.
         counted: The field of the totals to count it in; empty for none.
     """
@@ -68,7 +68,7 @@ def _numbered(words: Command, number: Any) -> list[Any]:
     if not words:
         return [0]
     verb, key, *rest = words
-    if verb == "HDEL":
+    if verb == "HDEL" and len(rest) > 2:
         rest[-1] = number(rest[-1])
     return [len(words), verb, number(key), *rest]
 

@@ -96,7 +96,8 @@ class Publishing:
         # Others leave the claims of a bridge alone that is known to be alive.
         self.claims.stay_alive(again=False)
         self._alive_at = monotonic()
-        for claim in claims():
+        # Several bridges may find the claims of one that is gone.
+        for claim in self.claims.adopt(claims()):
             self._stay_alive()
             self._publish(claim)
             self.claims.forget([claim])

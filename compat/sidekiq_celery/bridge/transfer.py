@@ -120,12 +120,23 @@ class Claims:
 
     def make(self, items: Sequence[Item]) -> list[Claim]:
         """Claim messages from their queues; those that another process has taken in the meantime are omitted."""
-        wanted = [Claim(f"{self._bridge}:{next(self._count)}:{moved.task_id}", found, moved) for found, moved in items]
+        wanted = [Claim(self._new_id(moved), found, moved) for found, moved in items]
         done = moves.move(
             self._source.pool,
             [Entry(one.found.take, ("HSET", self._key, one.claim_id, _record(one.found))) for one in wanted],
         )
         return [claim for claim, is_done in zip(wanted, done or (), strict=True) if is_done]
+
+    def adopt(self, claims: Sequence[Claim]) -> list[Claim]:
+        """Take over claims of other bridges. Those that yet another bridge has taken over already are omitted."""
+        own = {claim.claim_id for claim in claims if claim.claim_id.startswith(f"{self._bridge}:")}
+        others = [claim for claim in claims if claim.claim_id not in own]
+        adopted = [claim._replace(claim_id=self._new_id(claim.moved)) for claim in others]
+        done = moves.move(
+            self._source.pool, [self._replacement(old, new) for old, new in zip(others, adopted, strict=True)]
+        )
+        kept = (claim for claim, is_done in zip(adopted, done or (), strict=True) if is_done)
+        return [*(claim for claim in claims if claim.claim_id in own), *kept]
 
     def forget(self, claims: Sequence[Claim]) -> None:
         """Remove the claims of messages that have arrived."""
@@ -163,6 +174,13 @@ class Claims:
         records = self._source.pool.command("HMGET", self._key, *claim_ids)
         read = ((claim_id, _read(record or b"")) for claim_id, record in zip(claim_ids, records, strict=True))
         return [(claim_id, found) for claim_id, found in read if found is not None]
+
+    def _new_id(self, moved: Moved) -> str:
+        return f"{self._bridge}:{next(self._count)}:{moved.task_id}"
+
+    def _replacement(self, old: Claim, new: Claim) -> Entry:
+        record = _record(old.found)
+        return Entry(("HDEL", self._key, old.claim_id, record), ("HSET", self._key, new.claim_id, record))
 
 
 class AcrossServers:

@@ -20,6 +20,7 @@ from sidekiq_celery import Celery, chain, chord
 from sidekiq_celery.bridge import backward
 from sidekiq_celery.bridge import publishing as publishing_module
 from sidekiq_celery.bridge.fates import Found, Moved
+from sidekiq_celery.bridge.layout import CeleryLayout
 from sidekiq_celery.bridge.ledger import Ledger
 from sidekiq_celery.bridge.message_lists import Side
 from sidekiq_celery.bridge.publishing import Publishing
@@ -351,6 +352,29 @@ def test_what_a_dead_bridge_had_claimed_is_published_when_it_is_known_to_be_dead
     assert others.ids() == []
 
 
+def test_what_a_dead_bridge_had_claimed_is_published_by_one_of_those_that_find_it(
+    app: Celery, rabbit_url: str, redis_url: str, redis_client: redis.Redis
+) -> None:
+    """Each of them may have read all its claims before another begins."""
+    source = Side(Pool(RedisSettings(redis_url)), "")
+    for number in range(3):
+        app.tasks["side.note"].delay(number)
+    judge = backward.Backward(app, {}, CeleryLayout()).judge
+    found = [
+        Found("celery", text, ("LREM", "queue:celery", text)) for text in redis_client.lrange("queue:celery", 0, -1)
+    ]
+    orphans = Claims("backward", source).make([(one, judge(one)) for one in found])  # type: ignore[misc]
+    ledgers = Ledger(), Ledger()
+
+    for ledger in ledgers:
+        publishing = Publishing(app, lambda: kombu.Connection(rabbit_url), Claims("backward", source))
+        publishing.finish(lambda: orphans, ledger)
+        publishing.close()
+
+    assert [ledger.count_moved for ledger in ledgers] == [3, 0]
+    assert Claims("backward", source).ids() == []
+
+
 def test_a_bridge_that_stood_still_publishes_nothing_more(
     app: Celery, redis_url: str, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -362,7 +386,7 @@ def test_a_bridge_that_stood_still_publishes_nothing_more(
     def claim_and_stand_still() -> list[Claim]:
         redis_client.delete(*redis_client.scan_iter("sidekiq_py:bridge:alive:*"))
         monkeypatch.setattr(publishing_module, "monotonic", lambda: time.monotonic() + 60)
-        return [Claim("x:1:a", Found("celery", b""), moved)]
+        return [Claim(f"{claims._bridge}:1:a", Found("celery", b""), moved)]
 
     with pytest.raises(TooLateError):
         publishing.finish(claim_and_stand_still, Ledger())

@@ -9,7 +9,7 @@
 -- An empty condition always holds. An empty command writes nothing. Conditions are
 --   LREM <list> <text>                     the text is in the list; the one nearest to the tail is removed
 --   ZREM <zset> <member>                   the member is there; it is removed
---   HDEL <hash> <field> <text> <zset>      the field holds the text; it is removed from both
+--   HDEL <hash> <field> <text> [<zset>]    the field holds the text; it is removed from both
 --   NEW <string> <seconds>                 there is no such mark; it is set, for that long
 --   MARK <string> <seconds>                always; the mark is set, for that long
 --
@@ -63,7 +63,7 @@ if ARGV[2] ~= '0' then why = obstacle('HINCRBY', ARGV[2]) end
 while ARGV[at] and not why do
   local n = tonumber(ARGV[at + 1])
   if n > 0 then why = obstacle(ARGV[at + 2], ARGV[at + 3]) end
-  if not why and ARGV[at + 2] == 'HDEL' and n > 0 then why = obstacle('ZREM', ARGV[at + 6]) end
+  if not why and n > 4 and ARGV[at + 2] == 'HDEL' then why = obstacle('ZREM', ARGV[at + 6]) end
   at = at + 2 + n
   n = tonumber(ARGV[at])
   if n > 0 and not why then why = obstacle(ARGV[at + 1], ARGV[at + 2]) end
@@ -84,7 +84,7 @@ local function holds(first, n)
   local field = ARGV[first + 2]
   if redis.call('HGET', key, field) ~= ARGV[first + 3] then return false end
   redis.call('HDEL', key, field)
-  redis.call('ZREM', KEYS[tonumber(ARGV[first + 4])], field)
+  if n > 4 then redis.call('ZREM', KEYS[tonumber(ARGV[first + 4])], field) end
   return true
 end
 

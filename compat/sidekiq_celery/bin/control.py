@@ -164,9 +164,11 @@ def _printed(
         ask: Called with a function that prints a reply, or with None.
 
     Raises:
-        CeleryCommandException: No worker replied, or Redis cannot be reached.
+        CeleryCommandException: No worker replied, one sent a malformed reply, or Redis cannot be reached.
         ImproperlyConfigured: The broker cannot be reached, and is not Redis.
     """
+    from kombu.exceptions import KombuError
+
     try:
         with reaching_redis():
             replies = ask(None if as_json else _reply_printer(ctx, shows_reply=shows_replies))
@@ -174,6 +176,11 @@ def _printed(
         # If the broker is not even Redis, that is the reason to name.
         redis_settings(ctx.obj.app)
         raise
+    except (AttributeError, TypeError, ValueError, StopIteration, RecursionError, KombuError) as error:
+        raise CeleryCommandException(
+            f"Unable to run `{what}`, because a worker's reply is malformed: {error!r}. -d NAME asks only that worker",
+            exit_code=EX_UNAVAILABLE,
+        ) from error
     except Exception as error:
         raise CeleryCommandException(f"Unable to run `{what}`. Reason: {error}", exit_code=EX_UNAVAILABLE) from error
     if not replies:

@@ -3,11 +3,14 @@
 import json
 import os
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from threading import Event, Thread
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from kombu import pidbox
 from sidekiq_celery import Celery
 from sidekiq_celery.bin.celery import celery
 from sidekiq_celery.worker.control import Panel
@@ -113,6 +116,48 @@ def test_what_does_not_work_is_said(call: Call, words: tuple[str, ...], code: in
 
     assert message in result.output
     assert result.exit_code == code
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [(None, ()), ({}, ()), ("text", ()), (None, ["--json"]), ([1], ["--json"]), ("text", ["--json"])],
+)
+def test_a_malformed_reply_is_named(call: Call, server: RedisServer, reply: Any, words: Sequence[str]) -> None:
+    """Any program may answer."""
+
+    class Stranger(pidbox.Node):
+        def reply(self, data: Any, *where: Any, **more: Any) -> None:
+            super().reply(reply, *where, **more)
+
+    with (
+        Celery("stranger", broker=server.url, set_as_current=False, fixups=[]) as app,
+        app.connection() as connection,
+        server.client() as client,
+    ):
+        mailbox = app.control.mailbox(connection)
+        node = Stranger("stranger@x", channel=connection.channel(), mailbox=mailbox, handlers={"ping": _nothing})
+        node.listen(callback=node.handle_message)
+        before = len(client.client_list(_type="pubsub"))
+        is_done = Event()
+
+        def listen() -> None:
+            while not is_done.is_set():
+                with suppress(TimeoutError):
+                    connection.drain_events(timeout=0.1)
+
+        listener = Thread(target=listen)
+        listener.start()
+        eventually(lambda: len(client.client_list(_type="pubsub")) > before, within_seconds=SECONDS)
+        result = call("inspect", "ping", "-d", "stranger@x", "-t", str(SECONDS), *words)
+        is_done.set()
+        listener.join()
+
+    assert "because a worker's reply is malformed: " in result.output
+    assert result.exit_code == _UNAVAILABLE
+
+
+def _nothing(state: Any) -> None:
+    """Does nothing."""
 
 
 def test_redis_out_of_reach_is_said(call: Call) -> None:

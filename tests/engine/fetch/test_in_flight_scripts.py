@@ -381,6 +381,23 @@ def test_an_overwritten_inbox_keeps_no_other_job_from_going_back(link: Link, red
     assert not redis_client.exists("queue:low")
 
 
+@pytest.mark.parametrize("is_recovered", [False, True])
+def test_an_overwritten_hash_keeps_no_job_in_an_inbox(
+    link: Link, redis_client: redis.Redis, *, is_recovered: bool
+) -> None:
+    """It would be in flight until someone deleted the hash."""
+    redis_client.set(f"sidekiq_py:inflight:{OWNER}", "foreign")
+    redis_client.lpush(f"sidekiq_py:inbox:{OWNER}:default", LISTED.raw)
+
+    if is_recovered:
+        assert recover.put_back(link, OWNER, [recover.Fate(LISTED, 0, 1.0)]) == [LISTED.field]
+    else:
+        assert in_flight.give_back(link, OWNER, [LISTED.field], {LISTED.field: LISTED.raw}) == 1
+
+    assert redis_client.lrange("queue:default", 0, -1) == [LISTED.raw]
+    assert not redis_client.exists(f"sidekiq_py:inbox:{OWNER}:default")
+
+
 def test_of_two_equal_jobs_in_an_inbox_each_goes_back_by_itself(link: Link, redis_client: redis.Redis) -> None:
     """The other one may be running."""
     inbox = f"sidekiq_py:inbox:{OWNER}:default"

@@ -59,6 +59,9 @@ def check_redis(pool: Pool, *, queues: Sequence[str] = ("default",), keeps_in_fl
     try:
         server = server_info.read(pool)
     except RedisReplyError as error:
+        # A server that runs a long script refuses to select a database, but not for long.
+        if not error.is_lasting and error.code != "NOAUTH":
+            raise
         reason = str(error).rstrip(".")
         lacks_rights = reason.startswith("NOPERM")
         advice = "docs/redis.md lists the rights that a worker needs" if lacks_rights else _A_URL

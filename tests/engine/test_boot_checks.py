@@ -7,11 +7,12 @@ import pytest
 import redis
 
 from sidekiq_py.engine.boot_checks import ACL_KEYS, check_redis, refuse_unsupported
-from sidekiq_py.errors import ConfigError, RedisConnectionError, UnsupportedRedisError
+from sidekiq_py.errors import ConfigError, RedisConnectionError, RedisReplyError, UnsupportedRedisError
 from sidekiq_py.redis_access.connection import server_info
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from tests.support.redis_server import RedisServer
+from tests.support.waiting import eventually
 
 _REDIS_7 = {"redis_version": "7.0.15", "redis_mode": "standalone", "cluster_enabled": "0"}
 _VALKEY_8 = {
@@ -113,6 +114,33 @@ def test_a_user_who_may_not_choose_the_database_is_told_of_rights(redis_client: 
         check_redis(pool)
     pool.close()
     redis_client.execute_command("ACL", "DELUSER", "worker")
+
+
+def test_a_server_that_runs_a_long_script_is_not_refused_for_good(new_redis_server: Callable[..., RedisServer]) -> None:
+    """It selects no database meanwhile. With `--processes`, a refusal for good ends the worker at once."""
+    server = new_redis_server(config={"lua-time-limit": "1"})
+    client, pool = server.client(), Pool(RedisSettings(f"redis://127.0.0.1:{server.port}/1"))
+    link = Pool(RedisSettings(server.url)).new_link()
+    link.send(link.pack([("EVAL", "while true do end", 0)]))
+    eventually(lambda: is_busy(client))
+
+    try:
+        with pytest.raises(RedisReplyError, match="BUSY Redis is busy"):
+            check_redis(pool)
+    finally:
+        client.script_kill()
+        link.close()
+        pool.close()
+        client.close()
+
+
+def is_busy(client: redis.Redis) -> bool:
+    """Whether the server runs a script and answers nothing else."""
+    try:
+        client.ping()
+    except redis.ResponseError as error:
+        return "BUSY" in str(error)
+    return False
 
 
 def test_a_server_that_asks_for_a_password_is_refused_without(new_redis_server: Callable[..., RedisServer]) -> None:

@@ -14,11 +14,14 @@ local moved = 0
 for i = 1, #ARGV, 3 do
   local name, source, queue = ARGV[i], KEYS[tonumber(ARGV[i + 1])], KEYS[tonumber(ARGV[i + 2])]
   local is_listed = ARGV[i + 1] ~= '1'
-  -- An inbox that another program has overwritten, or a job that cannot go back, must not keep the others here.
   local found = redis.pcall(is_listed and 'LPOS' or 'HGET', source, name)
-  if found and type(found) ~= 'table' then
+  if type(found) == 'table' then
+    -- An inbox that another program has overwritten must not keep the others here. Any other error would concern them, too.
+    if string.sub(found.err, 1, 9) ~= 'WRONGTYPE' then return found end
+  elseif found then
     local job = is_listed and name or found
     redis.pcall('SADD', KEYS[2], string.sub(queue, NAME))
+    -- Nor must a job that cannot go back.
     if type(redis.pcall('RPUSH', queue, job)) == 'number' then
       if is_listed then redis.call('LREM', source, -1, name) else redis.call('HDEL', source, name) end
       moved = moved + 1

@@ -419,6 +419,18 @@ def _without_lrem(redis_client: redis.Redis) -> Iterator[None]:
 LISTED = recover.Entry(b"2.0@default", b"listed", is_listed=True)
 
 
+def test_a_user_who_may_not_look_into_an_inbox_is_told(link: Link, redis_client: redis.Redis) -> None:
+    """The jobs stay in flight, which the log of a stop should say."""
+    redis_client.lpush(f"sidekiq_py:inbox:{OWNER}:default", LISTED.raw)
+    redis_client.execute_command("ACL", "SETUSER", "default", "-lpos")
+
+    try:
+        with pytest.raises(RedisReplyError, match="NOPERM"):
+            in_flight.give_back(link, OWNER, [LISTED.field], {LISTED.field: LISTED.raw})
+    finally:
+        redis_client.execute_command("ACL", "SETUSER", "default", "+lpos")
+
+
 @pytest.mark.usefixtures("_without_lrem")
 @pytest.mark.parametrize(
     "attempt",

@@ -116,9 +116,13 @@ def test_a_stop_does_not_wait_for_the_end_of_a_job_whose_inbox_was_overwritten(
     launcher = worker.start()
     # A job comes into the inbox if the worker waits for it, and not if a fetch finds it.
     eventually(is_inbox_overwritten)
-    # A move is refused once there is a job to move.
-    push_jobs(redis_client, [job_text(2, "run")])
-    eventually(lambda: "until the key that sidekiq-py doctor names is repaired" in caplog.text)
+
+    def is_move_refused() -> bool:
+        # A move is refused once there is a job to move. If a fetch finds the job, nothing is refused.
+        push_jobs(redis_client, [job_text(2, "run")])
+        return "until the key that sidekiq-py doctor names is repaired" in caplog.text
+
+    eventually(is_move_refused, every_seconds=0.2)
 
     stop = threading.Thread(target=launcher.stop, kwargs={"timeout_seconds": 300})
     stop.start()

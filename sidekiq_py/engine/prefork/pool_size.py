@@ -5,9 +5,9 @@ Decides how many children a pool should have, and which of them must exit when t
    jobs they run. One of them is also asked how many jobs wait.
 2. When all have answered, or after a second, the policy may choose another number.
 3. Surplus children exit in this order: those that have not started yet, idle ones, then busy ones, which finish their
-   jobs first.
+   jobs first. Of several alike, the youngest exits.
 
-A child that does not answer counts as busy: it may be running C code.
+A child that does not answer counts as busy: it may be running C code. So does one that has started since the question.
 """
 
 from collections.abc import Sequence
@@ -136,5 +136,5 @@ class PoolSize:
         # A child that is still starting does not count as busy: it will take one of the waiting jobs.
         return Load(len(children), busy, self._waiting)
 
-    def _worth(self, child: ChildProcess) -> tuple[bool, int]:
-        return child.is_ready, self.running.get(child.pid, 1)
+    def _worth(self, child: ChildProcess) -> tuple[bool, int, float]:
+        return child.is_ready, self.running.get(child.pid, 1), -child.born_at

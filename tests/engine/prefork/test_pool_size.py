@@ -24,12 +24,12 @@ def new_child(asked: dict[int, LinePipe]) -> Iterator[NewChild]:
     """`new_child(3)` makes a child with that number for a pid."""
     fds: list[int] = []
 
-    def make(pid: int, *, is_ready: bool = True) -> ChildProcess:
+    def make(pid: int, *, is_ready: bool = True, born_at: float = 0.0) -> ChildProcess:
         pipes = [os.pipe() for _ in range(2)]
         fds.extend(fd for pair in pipes for fd in pair)
         asked[pid] = LinePipe(pipes[1][0])
         state = State.READY if is_ready else State.STARTING
-        return ChildProcess(pid, LinePipe(pipes[0][0]), Outbox(pipes[1][1]), 0.0, state)
+        return ChildProcess(pid, LinePipe(pipes[0][0]), Outbox(pipes[1][1]), born_at, state)
 
     yield make
     for fd in fds:
@@ -66,6 +66,17 @@ def test_a_child_that_has_not_started_goes_before_all_others(new_child: NewChild
     children = [new_child(1), new_child(2, is_ready=False)]
     size.step(children, now=0)
     size.note_load(children[0], 0)
+
+    assert size.step(children, now=0) == [children[1]]
+
+
+def test_a_child_that_started_during_the_question_goes_before_a_busy_one(new_child: NewChild) -> None:
+    """It was not asked. The busy one would finish its job first, which may have handlers for the signal to stop."""
+    size = PoolSize(1)
+    children = [new_child(1), new_child(2, is_ready=False, born_at=1.0)]
+    size.step(children, now=0)
+    children[1].note_ready()
+    size.note_load(children[0], 1)
 
     assert size.step(children, now=0) == [children[1]]
 

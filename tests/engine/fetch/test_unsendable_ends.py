@@ -11,6 +11,7 @@ import redis
 from sidekiq_py.engine.downtime import Downtime
 from sidekiq_py.engine.fetch.settle import Settler
 from sidekiq_py.engine.ownership.owner import Ownership, UnitOfWork
+from sidekiq_py.engine.run import running_jobs
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.outcome import Outcome, Question
 from sidekiq_py.redis_access.connection.link import Link
@@ -98,37 +99,44 @@ def test_an_end_that_is_no_success_becomes_a_failure(
 
 
 def test_a_stop_does_not_wait_for_the_end_of_a_job_whose_inbox_was_overwritten(
-    redis_client: redis.Redis, worker: Worker, caplog: pytest.LogCaptureFixture
+    redis_client: redis.Redis, worker: Worker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Redis refuses it until somebody deletes the key. The log says what finds such a key."""
+    """The job left flight with the inbox. The log says what finds such a key."""
     is_overwritten = threading.Event()
 
     def overwrite(_: int) -> None:
         for inbox in redis_client.scan_iter("sidekiq_py:inbox:*"):
             redis_client.set(inbox, "foreign")
             is_overwritten.set()
+        worker.ran.append(1)
+
+    def push_to_the_waiting(name: str) -> None:
+        """A job comes into the inbox if the worker waits for it. If the wait ends just now, a fetch finds the job."""
+        eventually(lambda: redis_client.info("clients")["blocked_clients"] == 1)
+        count = len(worker.ran)
+        push_jobs(redis_client, [job_text(1, name)])
+        eventually(lambda: len(worker.ran) > count)
 
     def is_inbox_overwritten() -> bool:
-        push_jobs(redis_client, [job_text(1, "overwrite")])
-        return is_overwritten.wait(1)
+        push_to_the_waiting("overwrite")
+        return is_overwritten.is_set()
+
+    def is_move_refused() -> bool:
+        push_to_the_waiting("run")
+        return "until the key that sidekiq-py doctor names is repaired" in caplog.text
 
     worker.declare("overwrite", overwrite)
     launcher = worker.start()
-    # A job comes into the inbox if the worker waits for it, and not if a fetch finds it.
     eventually(is_inbox_overwritten)
+    # A move is refused once there is a job to move.
+    eventually(is_move_refused)
 
-    def is_move_refused() -> bool:
-        # A move is refused once there is a job to move. If a fetch finds the job, nothing is refused.
-        push_jobs(redis_client, [job_text(2, "run")])
-        return "until the key that sidekiq-py doctor names is repaired" in caplog.text
-
-    eventually(is_move_refused, every_seconds=0.2)
-
+    # Longer than this test waits.
+    monkeypatch.setattr(running_jobs, "_ACCEPT_SECONDS", 300.0)
     stop = threading.Thread(target=launcher.stop, kwargs={"timeout_seconds": 300})
     stop.start()
 
-    # It would wait for 30 s.
-    eventually(lambda: not stop.is_alive(), within_seconds=20)
+    eventually(lambda: not stop.is_alive())
 
 
 def test_a_job_that_fails_while_its_key_is_overwritten_waits_for_its_retry(

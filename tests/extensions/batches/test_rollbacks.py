@@ -14,15 +14,26 @@ from sidekiq_py.extensions.batches.batch import Batch
 from sidekiq_py.extensions.batches.errors import BatchRolledBackError
 from tests.extensions.batches.conftest import Program
 
+# Each step at once: a worker that writes in between would have a key of its own among those of before.
+_SNAPSHOT = """
+local found = {}
+for i, key in ipairs(redis.call('KEYS', '*')) do
+  found[i] = {key, redis.call('DUMP', key), redis.call('PTTL', key)}
+end
+return found
+"""
+
 
 @contextmanager
 def forgotten(client: redis.Redis) -> Iterator[None]:
     """Redis forgets what is written within."""
-    before = {key: (client.dump(key), max(client.pttl(key), 0)) for key in client.keys("*")}
+    before = client.eval(_SNAPSHOT, 0)
     yield
-    client.flushdb()
-    for key, (value, ttl) in before.items():
-        client.restore(key, ttl, value)
+    with client.pipeline(transaction=True) as rollback:
+        rollback.flushdb()
+        for key, value, ttl in before:
+            rollback.restore(key, max(ttl, 0), value)
+        rollback.execute()
 
 
 def add_elsewhere(app: Program, batch: Batch, count: int) -> None:

@@ -1,6 +1,7 @@
 """What one heartbeat writes, release by release, and what it brings back."""
 
 import builtins
+import time
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from sidekiq_py.redis_access.processes.beats import Beat
 from sidekiq_py.wire.dialect import Dialect
 from tests.support.cutting_proxy import CuttingProxy, Where
 from tests.support.redis_server import RedisServer
+from tests.support.time_to_live import was_given
 
 V6 = Dialect.pinned("6.4.1")
 V7 = Dialect.pinned("7.3.2")
@@ -57,12 +59,13 @@ def test_a_beat_has_the_fields_of_its_release_in_their_order(
 
 def test_a_beat_registers_the_process_for_a_minute(pool: Pool, redis_client: redis.Redis) -> None:
     """The first beat finds it unknown, the next one known."""
+    began = time.monotonic()
     first = beats.beat(pool, BEAT, dialect=V7)
     second = beats.beat(pool, BEAT._replace(is_quiet=True, rtt_us=1234), dialect=V7)
 
     assert (first.was_known, second.was_known) == (False, True)
     assert redis_client.smembers("processes") == {b"host:1:abc"}
-    assert redis_client.ttl("host:1:abc") == 60
+    assert was_given(redis_client, "host:1:abc", 60, since=began)
     assert redis_client.hget("host:1:abc", "quiet") == b"true"
     assert redis_client.hget("host:1:abc", "rtt_us") == b"1234"
     assert min(first.rtt_us, second.rtt_us) > 0
@@ -77,13 +80,14 @@ def test_running_jobs_stand_where_the_release_looks_for_them(
 ) -> None:
     """Under both names if either may be read; a job that has ended is gone with the next beat."""
     beats.beat(pool, BEAT._replace(work={"gone": b"x"}), dialect=dialect)
+    began = time.monotonic()
 
     beats.beat(pool, BEAT, dialect=dialect)
 
     assert {key.decode() for key in redis_client.keys("host:1:abc:*")} == {f"host:1:abc:{name}" for name in names}
     for name in names:
         assert redis_client.hgetall(f"host:1:abc:{name}") == {b"tid1": b'{"queue":"default"}'}
-        assert redis_client.ttl(f"host:1:abc:{name}") == 60
+        assert was_given(redis_client, f"host:1:abc:{name}", 60, since=began)
 
 
 def test_an_idle_process_has_no_work_hash(pool: Pool, redis_client: redis.Redis) -> None:

@@ -1,5 +1,6 @@
 """Heartbeats, signals and execution metrics as each recorded release of real Sidekiq writes them: all of Redis."""
 
+import time
 from functools import partial
 from typing import Any
 
@@ -22,6 +23,7 @@ from sidekiq_py.redis_access.job_path import job_counts, settle_script
 from sidekiq_py.redis_access.processes import beats
 from sidekiq_py.redis_access.processes.beats import Beat
 from sidekiq_py.wire.work import dump_work
+from tests.support.time_to_live import was_given
 
 IDENTITY = "fixture-host:4242:5eed5eed5eed"
 ALL = recordings()
@@ -89,7 +91,7 @@ COUNTS = [*recordings_of("heartbeat_counts"), *recordings_of("heartbeat_counts_o
 @pytest.mark.parametrize("found", named(*COUNTS))
 def test_jobs_are_counted_as_ruby_counts_them(found: Recording, pool: Pool, redis_client: redis.Redis) -> None:
     """A failure is processed too; the days' counters expire after five years. Ruby also writes counts of zero."""
-    given = found.input
+    given, began = found.input, time.monotonic()
     for number in range(given["processed"]):
         counters = job_counts.count_commands(given["now"], failed=number < given["failed"])
         pool.run(partial(settle_script.write, vital=(), counters=counters))
@@ -97,7 +99,8 @@ def test_jobs_are_counted_as_ruby_counts_them(found: Recording, pool: Pool, redi
     ours = database_of(redis_client)
     theirs = {name: held for name, held in found.database.items() if name.startswith("stat:")}
     assert ours == {name: held for name, held in theirs.items() if held.members != [b"0"]}
-    assert redis_client.ttl(f"stat:processed:{utc_day(given['now'])}") == 5 * 365 * 24 * 60 * 60
+    key = f"stat:processed:{utc_day(given['now'])}"
+    assert was_given(redis_client, key, 5 * 365 * 24 * 60 * 60, since=began)
 
 
 # The first look at the clock is the start of a run, the second its end.
@@ -107,7 +110,7 @@ METRICS = [found for found in ALL if found.input.get("step") == "flush_metrics"]
 @pytest.mark.parametrize("found", named(*METRICS))
 def test_runs_are_measured_as_ruby_measures_them(found: Recording, pool: Pool, redis_client: redis.Redis) -> None:
     """Hashes and histograms, key by key."""
-    given = found.input
+    given, began = found.input, time.monotonic()
     metrics = ExecutionMetrics()
     for args in given["runs"]:
         metrics.record({"class": given["class"]}, given["run_seconds"] + 1e-9, args[0] != "raise")
@@ -117,7 +120,8 @@ def test_runs_are_measured_as_ruby_measures_them(found: Recording, pool: Pool, r
     theirs = {name: held for name, held in found.database.items() if not name.startswith(("queue", "retry"))}
     assert in_no_order(database_of(redis_client)) == in_no_order(theirs)
     for command, key, seconds in found.sent("EXPIRE"):
-        assert (command, redis_client.ttl(key)) == (b"EXPIRE", int(seconds))
+        assert command == b"EXPIRE"
+        assert was_given(redis_client, key, int(seconds), since=began)
 
 
 def in_no_order(database: Any) -> Any:

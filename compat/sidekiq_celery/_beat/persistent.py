@@ -13,11 +13,12 @@ from typing import Any
 from sidekiq_celery._beat import as_data, listing, turns
 from sidekiq_celery._beat.runs import Runs, read_runs
 from sidekiq_celery._beat.scheduler import Scheduler, SchedulingError, logger
+from sidekiq_celery._config.outages import passes_by_itself
 from sidekiq_celery._send import pipeline_buffer
 from sidekiq_celery._send.clients import client_of
 from sidekiq_celery.schedules import schedstate, schedule
 from sidekiq_celery.utils.time import maybe_make_aware
-from sidekiq_py.errors import RedisError, RedisReplyError
+from sidekiq_py.errors import RedisError
 from sidekiq_py.extension import Pool
 
 # How far the last run may be ahead of the clock. Like cron: if a clock is set back by less than three hours, jobs for a
@@ -72,7 +73,7 @@ class PersistentScheduler(Scheduler):
         try:
             self.refresh()
         except RedisError as error:
-            if error.is_lasting or (isinstance(error, RedisReplyError) and error.code == "NOAUTH"):
+            if not passes_by_itself(error):
                 raise
 
     def refresh(self) -> None:

@@ -35,7 +35,6 @@ _REASONS = {
         *("broker_heartbeat", "broker_heartbeat_checkrate", "broker_login_method", "broker_failover_strategy"),
         *("broker_channel_error_retry", "redis_retry_on_timeout", "redis_socket_keepalive"),
         *("redis_backend_health_check_interval", "redis_client_name", "result_backend_thread_safe"),
-        *("broker_connection_retry", "broker_connection_retry_on_startup"),
         "worker_cancel_long_running_tasks_on_connection_loss",
     ),
     "stored workflow data lasts for 30 days": ("result_chord_expires",),

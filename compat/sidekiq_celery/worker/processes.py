@@ -82,7 +82,7 @@ def run_here(worker: Any, config: Config) -> int:
     probes = None if worker.probe_port is None else answer_probes(worker.probe_port)
     launcher = make_launcher(worker, config)
     on_quit = _watch_quit(worker, launcher)
-    if _term_is_quit():
+    if term_is_quit():
         launcher.signals.call_at("TERM", on_quit)
     if probes is not None:
         probes.launcher = launcher
@@ -148,7 +148,7 @@ def run_prefork(worker: Any, config: Config) -> int:
         on_ready=worker.on_ready,
         on_signal=_first_stop(worker.on_shutting_down),
         more_signals=("QUIT",),
-        meanings={"TERM": "QUIT"} if _term_is_quit() else None,
+        meanings={"TERM": "QUIT"} if term_is_quit() else None,
         sidecar=remote_control_host.role(worker, lambda: supervisor),
         second_sidecar=None if worker.beat is None else _beat_role(worker),
         scaling=scaling_policy(worker),
@@ -275,7 +275,7 @@ def _watch_quit(worker: Any, launcher: Launcher) -> Callable[[], None]:
     return on_quit
 
 
-def _term_is_quit() -> bool:
+def term_is_quit() -> bool:
     """Whether TERM stops this worker coldly, as it does Celery's. Source: Celery 5.7.0, `celery.apps.worker`."""
     return os.environ.get("REMAP_SIGTERM") == "SIGQUIT"
 

@@ -236,6 +236,7 @@ class WorkController:
         """
         from sidekiq_celery.worker.embedding import run_embedded, use_threads
         from sidekiq_celery.worker.processes import restart_on_hup, run_here, run_prefork
+        from sidekiq_celery.worker.startup import wait_for_redis
 
         is_embedded = threading.current_thread() is not threading.main_thread()
         if is_embedded:
@@ -264,6 +265,8 @@ class WorkController:
                 # `stop` was called before there was anything to stop.
                 run = _run_nothing
         try:
+            if not self.state.should_stop and not wait_for_redis(self, config):
+                run = _run_nothing
             self.exitcode = run(self, config) or self.exitcode or 0
         except SidekiqError as error:
             logger.critical("the worker cannot start: %s", error)

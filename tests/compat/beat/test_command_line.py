@@ -307,13 +307,23 @@ def test_a_setting_names_the_pidfile_of_beat(app: Celery, call: Call, tmp_path: 
     assert f"{wanted} cannot be written" in done.output
 
 
-def test_a_beat_with_a_wrong_password_ends(redis_server: RedisServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("start_of_url", "error", "advice"),
+    [
+        ("redis://:wrong@", "NOAUTH ", "correct; check the user and password in the URL"),
+        ("rediss://", "Redis is out of reach: ", "If this server does not use TLS, write redis:// in the URL"),
+    ],
+)
+def test_a_beat_with_a_wrong_url_ends(
+    redis_server: RedisServer, tmp_path: Path, start_of_url: str, error: str, advice: str
+) -> None:
     """Waiting would not help, so it says so in one line."""
     program = f"""
 from types import SimpleNamespace
 from sidekiq_celery import Celery
 from sidekiq_celery.bin.beat import beat
-app = Celery("proj", broker={redis_server.url.replace("//", "//:wrong@")!r}, fixups=[])
+app = Celery("proj", broker={redis_server.url.replace("redis://", start_of_url)!r}, fixups=[])
+app.conf.broker_connection_timeout = 1
 beat(["--pidfile", "beat.pid"], obj=SimpleNamespace(app=app))
 """
     environment = {**os.environ, "PYTHONPATH": f"{REPOSITORY}:{REPOSITORY / 'compat'}"}
@@ -324,8 +334,8 @@ beat(["--pidfile", "beat.pid"], obj=SimpleNamespace(app=app))
 
     [line] = ran.stderr.splitlines()
     assert ran.returncode == 1
-    assert "beat cannot start: NOAUTH " in line
-    assert "correct; check the user and password in the URL" in line
+    assert f"beat cannot start: {error}" in line
+    assert advice in line
     assert not (tmp_path / "beat.pid").exists()
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import json
 import logging
 import os
 import resource
@@ -14,6 +15,7 @@ import redis
 from sidekiq_celery import Celery, signals
 from sidekiq_celery.exceptions import SoftTimeLimitExceeded
 from sidekiq_celery.utils.log import get_task_logger
+from sidekiq_celery.worker import startup
 
 from sidekiq_py.engine.upkeep import open_files
 
@@ -26,6 +28,10 @@ app.conf.worker_pool_restarts = "RESTARTS" in os.environ
 app.conf.worker_enable_remote_control = "WITHOUT_REMOTE_CONTROL" not in os.environ
 if "WORKER_POOL" in os.environ:
     app.conf.update(worker_pool=os.environ["WORKER_POOL"], worker_concurrency=3)
+if "BROKER_SETTINGS" in os.environ:
+    app.conf.update(json.loads(os.environ["BROKER_SETTINGS"]))
+if "PAUSE_SECONDS" in os.environ:
+    startup.STEP_SECONDS = float(os.environ["PAUSE_SECONDS"])
 if "NOTICED_SOON" in os.environ:
     open_files.PATIENCE_SECONDS, open_files.LOOK_SECONDS = 0.4, 0.1
 if "EVERY_SECONDS" in os.environ:

@@ -879,24 +879,6 @@ def test_an_app_is_found_beside_a_name_of_the_real_celery(tmp_path: Path) -> Non
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("pool", ["prefork", "solo"])
-def test_a_redis_out_of_reach_is_told_in_a_line(pool: str) -> None:
-    """No traceback, and an exit code for the supervisor."""
-    nowhere = {**os.environ, **environment(), "REDIS_URL": "redis://127.0.0.1:1/0", "WITHOUT_NOTES": "1"}
-
-    done = subprocess.run(
-        command("-A", PROJECT, "worker", "-c", "1", "-P", pool),
-        env=nowhere,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert done.returncode == 1
-    assert "cannot start: Redis is out of reach" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 def test_a_package_adds_a_command(tmp_path: Path, redis_url: str) -> None:
     """By an entry point, as in Celery. It is named in the help without being imported, and has the app of `-A`."""
     (tmp_path / "greeting-1.0.dist-info").mkdir()

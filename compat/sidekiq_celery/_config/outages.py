@@ -1,0 +1,16 @@
+"""Tells errors of Redis that a worker or beat waits out when it starts from those that someone has to fix."""
+
+from sidekiq_py.errors import RedisError, RedisReplyError
+
+
+def passes_by_itself(error: RedisError) -> bool:
+    """
+    Whether Redis may let this program in later, with no change to its settings: it is starting, loading, or full.
+
+    A password, a user or a database that is wrong stays wrong, and so does TLS on one side alone.
+    """
+    if isinstance(error, RedisReplyError):
+        return not error.is_lasting and error.code != "NOAUTH"
+    # Where a server was found, the error says what to do. One that hangs up at once, as a proxy does whose Redis is not
+    # up yet, may have no connection free, and that advice names the limit.
+    return not error.is_lasting and (not error.is_advised or "maxclients" in str(error))

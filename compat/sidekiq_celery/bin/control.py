@@ -19,6 +19,7 @@ from sidekiq_celery.bin.base import (
 )
 from sidekiq_celery.platforms import EX_UNAVAILABLE
 from sidekiq_celery.utils.text import indent, pluralize
+from sidekiq_py.payloads import shown
 
 __all__ = ("control", "inspect", "status")
 
@@ -161,24 +162,24 @@ def _printed(
     Print replies as they arrive, or all of them as JSON, and return them.
 
     Args:
-        ask: Called with a function that prints a reply, or with None.
+        ask: Called with a function that takes each reply as it arrives.
 
     Raises:
         CeleryCommandException: No worker replied, one sent a malformed reply, or Redis cannot be reached.
         ImproperlyConfigured: The broker cannot be reached, and is not Redis.
     """
-    from kombu.exceptions import KombuError
+    from kombu.exceptions import ContentDisallowed, DecodeError
 
     try:
         with reaching_redis():
-            replies = ask(None if as_json else _reply_printer(ctx, shows_reply=shows_replies))
+            replies = ask(_check_reply if as_json else _reply_printer(ctx, shows_reply=shows_replies))
     except click.ClickException:
         # If the broker is not even Redis, that is the reason to name.
         redis_settings(ctx.obj.app)
         raise
-    except (AttributeError, TypeError, ValueError, StopIteration, RecursionError, KombuError) as error:
+    except (_MalformedReplyError, ContentDisallowed, DecodeError) as error:
         raise CeleryCommandException(
-            f"Unable to run `{what}`, because a worker's reply is malformed: {error!r}. -d NAME asks only that worker",
+            f"Unable to run `{what}`, because a worker's reply is malformed: {error}. -d NAME asks only that worker",
             exit_code=EX_UNAVAILABLE,
         ) from error
     except Exception as error:
@@ -192,11 +193,27 @@ def _printed(
     return replies
 
 
+class _MalformedReplyError(Exception):
+    """A worker's reply has no node's name."""
+
+
+def _check_reply(replies: Any) -> None:
+    """
+    Accept what a node has sent, if it is a reply under the node's name.
+
+    Raises:
+        _MalformedReplyError: It is not.
+    """
+    if not isinstance(replies, dict) or not replies:
+        raise _MalformedReplyError(f"it is {shown(replies)}, and not the node's name with its answer")
+
+
 def _reply_printer(ctx: click.Context, *, shows_reply: bool) -> Callable[[dict[str, Any]], None]:
     """Return a function that prints each reply as it arrives."""
     context = ctx.obj
 
     def print_reply(replies: dict[str, Any]) -> None:
+        _check_reply(replies)
         node, reply = next(iter(replies.items()))
         is_error = isinstance(reply, dict) and "error" in reply and "ok" not in reply
         summary = (

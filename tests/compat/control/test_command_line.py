@@ -156,6 +156,26 @@ def test_a_malformed_reply_is_named(call: Call, server: RedisServer, reply: Any,
     assert result.exit_code == _UNAVAILABLE
 
 
+@pytest.mark.parametrize(
+    ("words", "settings", "reason"),
+    [
+        (["-t", "nan"], {}, "Invalid value NaN"),
+        ([], {"task_serializer": "nonsense"}, "No encoder installed for nonsense"),
+        ([], {"accept_content": ["nonsense"]}, "No encoder/decoder installed for nonsense"),
+    ],
+)
+def test_no_worker_is_blamed_for_what_is_wrong_here(
+    server: RedisServer, words: Sequence[str], settings: dict[str, Any], reason: str
+) -> None:
+    """It has sent no reply."""
+    with Celery("caller", broker=server.url, set_as_current=False, fixups=[]) as app:
+        app.conf.update(settings)
+        result = CliRunner().invoke(celery, ["-C", "status", *words], obj=None, default_map={"app": app})
+
+    assert f"Error: Unable to run `status`. Reason: {reason}" in result.output
+    assert result.exit_code == _UNAVAILABLE
+
+
 def _nothing(state: Any) -> None:
     """Does nothing."""
 

@@ -80,7 +80,7 @@ class Publishing:
         for _, moved in items:
             # Declared before anything is claimed, because the broker may refuse it.
             self._declare(moved.queue)
-        self.finish(lambda: self.claims.make(items), ledger)
+        self._publish_all(lambda: self.claims.make(items), ledger)
 
     def may_finish(self, claim_ids: Sequence[str]) -> Sequence[str]:
         """The claims of bridges that are no longer alive."""
@@ -93,15 +93,8 @@ class Publishing:
         Raises:
             TooLateError: This bridge was stalled, and others may have taken over its claims.
         """
-        # Others leave the claims of a bridge alone that is known to be alive.
-        self.claims.stay_alive(again=False)
-        self._alive_at = monotonic()
         # Several bridges may find the claims of one that is gone.
-        for claim in self.claims.adopt(claims()):
-            self._stay_alive()
-            self._publish(claim)
-            self.claims.forget([claim])
-            ledger.count(claim.found.queue, claim.moved.kind, claim.moved.note)
+        self._publish_all(lambda: self.claims.adopt(claims()), ledger)
 
     def close(self) -> None:
         """Close the connection."""
@@ -109,6 +102,16 @@ class Publishing:
         self._declared.clear()
         if connection is not None:
             connection.close()
+
+    def _publish_all(self, claims: Callable[[], Sequence[Claim]], ledger: Ledger) -> None:
+        # Others leave the claims of a bridge alone that is known to be alive.
+        self.claims.stay_alive(again=False)
+        self._alive_at = monotonic()
+        for claim in claims():
+            self._stay_alive()
+            self._publish(claim)
+            self.claims.forget([claim])
+            ledger.count(claim.found.queue, claim.moved.kind, claim.moved.note)
 
     def _publish(self, claim: Claim) -> None:
         envelope, queue = claim.moved.envelope, claim.moved.queue

@@ -121,22 +121,18 @@ class Claims:
     def make(self, items: Sequence[Item]) -> list[Claim]:
         """Claim messages from their queues; those that another process has taken in the meantime are omitted."""
         wanted = [Claim(self._new_id(moved), found, moved) for found, moved in items]
-        done = moves.move(
-            self._source.pool,
-            [Entry(one.found.take, ("HSET", self._key, one.claim_id, _record(one.found))) for one in wanted],
+        return self._written(
+            wanted, [Entry(one.found.take, ("HSET", self._key, one.claim_id, _record(one.found))) for one in wanted]
         )
-        return [claim for claim, is_done in zip(wanted, done or (), strict=True) if is_done]
 
     def adopt(self, claims: Sequence[Claim]) -> list[Claim]:
-        """Take over claims of other bridges. Those that yet another bridge has taken over already are omitted."""
-        own = {claim.claim_id for claim in claims if claim.claim_id.startswith(f"{self._bridge}:")}
-        others = [claim for claim in claims if claim.claim_id not in own]
-        adopted = [claim._replace(claim_id=self._new_id(claim.moved)) for claim in others]
-        done = moves.move(
-            self._source.pool, [self._replacement(old, new) for old, new in zip(others, adopted, strict=True)]
-        )
-        kept = (claim for claim, is_done in zip(adopted, done or (), strict=True) if is_done)
-        return [*(claim for claim in claims if claim.claim_id in own), *kept]
+        """
+        Take over claims, each under a new id. Those that another bridge has taken over already are omitted.
+
+        A bridge that stood still does so with its own, because another one may have found them in the meantime.
+        """
+        adopted = [claim._replace(claim_id=self._new_id(claim.moved)) for claim in claims]
+        return self._written(adopted, [self._replacement(old, new) for old, new in zip(claims, adopted, strict=True)])
 
     def forget(self, claims: Sequence[Claim]) -> None:
         """Remove the claims of messages that have arrived."""
@@ -177,6 +173,11 @@ class Claims:
 
     def _new_id(self, moved: Moved) -> str:
         return f"{self._bridge}:{next(self._count)}:{moved.task_id}"
+
+    def _written(self, claims: Sequence[Claim], entries: Sequence[Entry]) -> list[Claim]:
+        """Write claims. Those whose condition did not hold are omitted."""
+        done = moves.move(self._source.pool, entries) or []
+        return [claim for claim, is_done in zip(claims, done, strict=True) if is_done]
 
     def _replacement(self, old: Claim, new: Claim) -> Entry:
         record = _record(old.found)

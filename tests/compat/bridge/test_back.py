@@ -375,6 +375,24 @@ def test_what_a_dead_bridge_had_claimed_is_published_by_one_of_those_that_find_i
     assert Claims("backward", source).ids() == []
 
 
+@pytest.mark.parametrize("is_owner_first", [True, False])
+def test_claims_of_a_bridge_that_stood_still_have_one_owner(
+    app: Celery, redis_url: str, redis_client: redis.Redis, is_owner_first: bool
+) -> None:
+    """Another bridge found them before this one went on with them."""
+    source = Side(Pool(RedisSettings(redis_url)), "")
+    owner, other = Claims("backward", source), Claims("backward", source)
+    app.tasks["side.note"].delay("a")
+    [text] = redis_client.lrange("queue:celery", 0, -1)
+    found = Found("celery", text, ("LREM", "queue:celery", text))
+    made = owner.make([(found, Moved("moved", "a", (), "celery"))])
+
+    adopted = [claims.adopt(made) for claims in ((owner, other) if is_owner_first else (other, owner))]
+
+    assert list(map(len, adopted)) == [1, 0]
+    assert other.ids() == [adopted[0][0].claim_id]
+
+
 def test_a_bridge_that_stood_still_publishes_nothing_more(
     app: Celery, redis_url: str, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -386,7 +404,7 @@ def test_a_bridge_that_stood_still_publishes_nothing_more(
     def claim_and_stand_still() -> list[Claim]:
         redis_client.delete(*redis_client.scan_iter("sidekiq_py:bridge:alive:*"))
         monkeypatch.setattr(publishing_module, "monotonic", lambda: time.monotonic() + 60)
-        return [Claim(f"{claims._bridge}:1:a", Found("celery", b""), moved)]
+        return [Claim("x:1:a", Found("celery", b""), moved)]
 
     with pytest.raises(TooLateError):
-        publishing.finish(claim_and_stand_still, Ledger())
+        publishing._publish_all(claim_and_stand_still, Ledger())

@@ -177,7 +177,9 @@ class Claims:
     def _written(self, claims: Sequence[Claim], entries: Sequence[Entry]) -> list[Claim]:
         """Write claims. Those whose condition did not hold are omitted."""
         done = moves.move(self._source.pool, entries) or []
-        return [claim for claim, is_done in zip(claims, done, strict=True) if is_done]
+        # If a reply was lost, what was done counts as not done.
+        there = () if all(done) else set(self.ids())
+        return [claim for claim, is_done in zip(claims, done, strict=True) if is_done or claim.claim_id in there]
 
     def _replacement(self, old: Claim, new: Claim) -> Entry:
         record = _record(old.found)

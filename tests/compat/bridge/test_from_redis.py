@@ -27,6 +27,7 @@ from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from tests.compat.bridge.conftest import Recorded, RunBridge, job_set, jobs, send_calls
 from tests.compat.tasks.worker import TaskWorker
+from tests.support.cutting_proxy import CuttingProxy
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
 
@@ -407,6 +408,25 @@ def test_what_another_bridge_has_claimed_is_finished_once(
             *(b"deep", b"odd"),
         }
     assert redis_client.hgetall(TOTALS) == {b"forward:celery:moved": b"2"}
+
+
+def test_what_was_claimed_before_a_reply_was_lost_is_moved(
+    other_redis: RedisServer, redis_client: redis.Redis, run_bridge: RunBridge
+) -> None:
+    """A run that ends by itself may find nothing else to move."""
+    with CuttingProxy(other_redis.port) as proxy, other_redis.client() as celery:
+        # So that Redis knows the scripts.
+        celery.lpush("celery", message("before"))
+        run_bridge(celery_url=other_redis.url)
+        celery.lpush("celery", message("a"), message("b"))
+        proxy.cut(b"LREM", "before reply")
+
+        ledger = run_bridge(celery_url=proxy.url)
+
+        assert proxy.cuts["before reply"] == 1
+        assert ledger.moved["celery"] == {"moved": 2}
+        assert not celery.exists("sidekiq_py:bridge:claimed:forward")
+    assert sorted(jobs(redis_client)) == ["a", "b", "before"]
 
 
 def test_claims_of_other_queues_are_left_to_their_bridge(

@@ -12,6 +12,7 @@ versa. If a process is killed, an item may be processed twice, but none is skipp
 job/iterable.rb.
 """
 
+import math
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
@@ -61,7 +62,7 @@ class IterableJob(Job):
         arguments: The job's args.
         current_object: The current item.
         max_iteration_runtime: Seconds, or a timedelta, after which a run stops and the job is pushed again; None for
-            the worker's own limit, which is the setting of the same name.
+            the worker's own limit, which is the setting of the same name; `math.inf` for none at all.
     """
 
     _is_iterable: ClassVar[bool] = True
@@ -169,8 +170,8 @@ class IterableJob(Job):
                 f"{cls.__qualname__} is iterable, and its {name} an `async def`; define plain functions"
             )
         limit = cls.max_iteration_runtime
-        # A property is asked by each run.
-        if not hasattr(limit, "__get__"):
+        # A property is asked by each run. Infinity exempts the class from the worker's limit.
+        if not hasattr(limit, "__get__") and limit != math.inf:
             limit_seconds("max_iteration_runtime", limit, cls.__qualname__)
         build, each = cls.build_enumerator, cls.each_iteration
         is_whole = __name__ not in (build.__module__, each.__module__)

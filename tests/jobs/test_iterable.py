@@ -3,6 +3,7 @@
 import csv
 import functools
 import io
+import math
 import re
 import sys
 import time
@@ -338,6 +339,21 @@ def test_a_limit_that_is_no_time_is_refused_at_the_declaration() -> None:
 
         class Late(sidekiq.IterableJob, name="Late"):
             max_iteration_runtime = "5 m"  # type: ignore[assignment]
+
+
+def test_a_class_may_have_no_limit_where_its_worker_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Infinity is a limit of its own, and never reached."""
+
+    class Endless(Walk, name="Endless"):
+        max_iteration_runtime = math.inf
+
+    seconds = iter(range(1000))
+    monkeypatch.setattr(Endless, "_now", lambda self: float(next(seconds)))
+    monkeypatch.setattr(program, "iteration_limits", program.IterationLimits(run_seconds=3.0))
+
+    Endless.perform_inline(9)
+
+    assert trace[-1] == "complete"
 
 
 def test_a_worker_s_limit_holds_for_classes_without_one_of_their_own(

@@ -12,6 +12,7 @@ from sidekiq_celery.bin.base import JSON_OBJECT, QUEUE_NAMES, CeleryCommand, han
 from sidekiq_celery.contract import App
 
 _BROKER_VARIABLES = ("CELERY_BROKER_URL", "CELERY_BROKER_READ_URL", "CELERY_BROKER_WRITE_URL")
+_STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 
 def _renames(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
@@ -156,15 +157,15 @@ def _run(ctx: click.Context, running: Any, as_json: bool, is_dry: bool) -> None:
 
     if not ctx.obj.quiet:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    before: dict[int, Any] = {}
 
     def stop(*_: Any) -> None:
         running.stop()
-        # A broker may keep the bridge waiting for any time. The second signal ends it at once, which loses nothing.
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        # A broker may keep the bridge waiting for any time, also while it closes its connection. The second signal ends
+        # it at once, which loses nothing.
+        for number in _STOPPING:
+            signal.signal(number, signal.SIG_DFL)
 
-    before |= {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.signal(number, stop) for number in _STOPPING}
     failure: Exception | None = None
     try:
         running.run()

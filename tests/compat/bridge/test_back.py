@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -274,8 +275,14 @@ def test_a_full_queue_is_waited_for(
     assert len(set(read)) == 3
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_signal_ends_a_bridge_that_waits_for_a_confirmation(
-    app: Celery, rabbit: RabbitServer, rabbit_url: str, redis_url: str, redis_client: redis.Redis
+    app: Celery,
+    rabbit: RabbitServer,
+    rabbit_url: str,
+    redis_url: str,
+    redis_client: redis.Redis,
+    number: signal.Signals,
 ) -> None:
     """RabbitMQ confirms nothing while it is short of memory; here it stands still."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, SOURCE_ROOTS))}
@@ -289,12 +296,21 @@ def test_a_second_signal_ends_a_bridge_that_waits_for_a_confirmation(
             node.send_signal(signal.SIGSTOP)
             send(2)
             eventually(lambda: redis_client.exists(f"{CLAIMED}backward"), within_seconds=_SECONDS)
-            eventually(lambda: (bridge.terminate(), bridge.poll() is not None)[1], within_seconds=_SECONDS)
+            bridge.send_signal(number)
+            eventually(lambda: not _is_caught(bridge.pid, number), within_seconds=_SECONDS)
+            bridge.send_signal(number)
+            bridge.wait(_SECONDS)
         finally:
             node.send_signal(signal.SIGCONT)
             bridge.kill()
 
-    assert bridge.returncode == -signal.SIGTERM
+    assert bridge.returncode == -number
+
+
+def _is_caught(pid: int, number: signal.Signals) -> bool:
+    """True if the process has a handler for the signal."""
+    [caught] = re.findall(r"^SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return bool(int(caught, 16) >> number - 1 & 1)
 
 
 def _read_one(channel: Any, read: list[str]) -> bool:

@@ -2,6 +2,7 @@
 What `sidekiq-py web` serves: the dashboard that a settings file describes.
 """
 
+import re
 import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from sidekiq_py.web.text import shortened
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _SETTINGS = ("accounts", "tokens", "allowed_hosts", "origins", "servers", "redaction", "title", "trace_url")
 _LEAVE_SECONDS = 2
+_ALIAS_OR_TAG = re.compile(r"(undefined alias|for the tag) .*", re.DOTALL)
 
 
 def dashboard(config_file: Path | None, bind: str, allow_host: Sequence[str]) -> Dashboard:
@@ -128,7 +130,9 @@ def _settings(path: Path | None) -> dict[str, Any]:
 def _reason(error: Exception) -> str:
     # The whole text of the error quotes the line, which may hold a token.
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        return f"line {error.problem_mark.line + 1}: {error.problem}"
+        # YAML takes a token that begins with * or ! for an alias or a tag, and names that.
+        problem = _ALIAS_OR_TAG.sub(r"\1; put quotes around what begins with * or !", str(error.problem))
+        return f"line {error.problem_mark.line + 1}: {problem}"
     return str(error)
 
 

@@ -193,6 +193,8 @@ def test_without_a_password_and_a_terminal_it_says_what_to_do(environment, given
         (f"{TOKEN}servers: {{main: [redis://redis-1]}}", "servers in the configuration must map names to Redis URLs"),
         (f"{TOKEN}servers: {{main: }}", "servers in the configuration must map names to Redis URLs"),
         ("tokens: [a-token-of-the-tests", "cannot be read as YAML: line 1: "),
+        ("tokens:\n  *a-token-of-the-tests: viewer", "line 2: found undefined alias; put quotes around what begins"),
+        ("tokens: {!a-token-of-the-tests : viewer}", "for the tag; put quotes around what begins with * or !"),
     ],
 )
 def test_a_setting_that_cannot_be_used_is_told_at_the_start(config, told, tmp_path, environment):

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("starlette")
 
 import sidekiq_py as sidekiq
-from sidekiq_py.api import JobStatus
+from sidekiq_py.api import CronJobs, JobStatus
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.registry import registry
 from sidekiq_py.web import User, asgi_app
@@ -142,11 +142,14 @@ def test_a_job_runs_though_its_worker_may_not_write_its_status(confined: Confine
 
 
 def test_periodic_jobs(confined: Confined) -> None:
-    """Added and steered by an operator, pushed by a worker."""
+    """Added and steered by an operator, pushed by a worker, also in a namespace that nobody has named."""
     assert confined.command("cron", "add", "often", "* * * * * *", "Note", '["tick"]')
+    confined.program("operator")
+    CronJobs().add("* * * * * *", NOTE, name="mailed", args=["mail"], namespace="mails")
     confined.start_worker()
 
-    eventually(lambda: confined.has_noted("tick"), within_seconds=PATIENCE_SECONDS)
+    for text in ("tick", "mail"):
+        eventually(lambda text=text: confined.has_noted(text), within_seconds=PATIENCE_SECONDS)
 
     assert confined.command("cron", "list")
     assert confined.command("cron", "show", "often")

@@ -177,13 +177,14 @@ def _declared_elsewhere(pool: Pool, declared: Iterable[bytes], sets: Collection[
         parts = key.split(":", 2)
         if len(parts) == 3 and set_key(parts[1]) not in sets:
             by_set.setdefault(set_key(parts[1]), []).append(key)
-    replies = pool.readable([("SMISMEMBER", name, *keys) for name, keys in by_set.items()])
+    # Another program's namespace may be out of bounds for this user.
+    replies = pool.readable([("SMEMBERS", name) for name in by_set])
     return [
         key
         for keys, found in zip(by_set.values(), replies, strict=True)
-        if found is not None
-        for key, is_there in zip(keys, found, strict=True)
-        if is_there
+        for members in [frozenset(map(name_in, found or ()))]
+        for key in keys
+        if key in members
     ]
 
 

@@ -18,6 +18,7 @@ from sidekiq_py.errors import RedisConnectionError, RedisReplyError
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import not_connected
 from sidekiq_py.redis_access.connection.settings import RedisSettings
+from sidekiq_py.redis_access.connection.transaction import transact
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
 
@@ -93,6 +94,18 @@ def test_what_an_acl_forbids(rule: str, server: RedisServer, client: redis.Redis
     client.execute_command("ACL", "SETUSER", "worker", "on", ">secret", "~*", "+@all", *rule.split())
 
     assert code_of_a_push_within_a_script(server.url.replace("redis://", "redis://worker:secret@")) == "NOPERM"
+
+
+def test_a_refused_exec_has_the_reason_for_its_code(server: RedisServer, client: redis.Redis) -> None:
+    """The code of a missing right is one, so whoever sees it is told where the rights are listed."""
+    client.execute_command("ACL", "SETUSER", "worker", "on", ">secret", "~*", "+@all", "-exec")
+    pool = Pool(RedisSettings(server.url.replace("redis://", "redis://worker:secret@")))
+
+    with pytest.raises(RedisReplyError, match=r"^NOPERM .*'exec'") as refused:
+        transact(pool, [("GET", "a"), ("GET", "b")])
+
+    pool.close()
+    assert refused.value.code == "NOPERM"
 
 
 def test_a_replica(server: RedisServer, client: redis.Redis, new_redis_server: Callable[..., RedisServer]) -> None:

@@ -179,8 +179,9 @@ class Link:
         if isinstance(begun, RedisReplyError):
             return replies
         if isinstance(done, RedisReplyError):
-            # A command could not be queued, so none was executed. Sent by itself, each returns its own error.
-            return self.batch(commands) if done.code == "EXECABORT" else [done] * len(commands)
+            # A command could not be queued, or EXEC was refused, so none was executed. Sent by itself, each returns its
+            # own error.
+            return self.batch(commands)
         return [reply if type(reply) in _VALUES else self._refusal(reply) for reply in done]
 
     def pack(self, commands: Sequence[Command], unanswered: Sequence[Command] = ()) -> list[bytes]:

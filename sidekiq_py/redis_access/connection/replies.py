@@ -51,6 +51,8 @@ _WHERE_A_SERVER_WAS_FOUND = {
 }
 # Without a path: it is not a socket that is missing. redis-py 5 gives the number alone.
 _A_FILE_OF_TLS_IS_MISSING = re.compile(r"connecting to [^/]+:\d+\. (?:No such file|2\.$)")
+# EXEC itself was refused. Otherwise the text ends with "because of previous errors.", whose replies say more.
+_WHY_EXEC_WAS_REFUSED = re.compile(r"(?:EXECABORT )?Transaction discarded because of: (?=[A-Z]+ )")
 _NOT_LET_IN = (redis.exceptions.AuthenticationError, redis.exceptions.AuthenticationWrongNumberOfArgsError)
 # The text of Redis and Valkey, which has no code, when an ACL forbids a command in a script.
 _FORBIDDEN_WITHIN_A_SCRIPT = ("The user executing the script can't", "ACL failure in script")
@@ -79,6 +81,8 @@ def pcall_error(text: bytes) -> RedisReplyError:
 
 def _with_code(text: str, code: str | None) -> RedisReplyError:
     text = _PLACE_IN_A_SCRIPT.sub("", _WITHIN_A_SCRIPT.sub("", text, count=1))
+    if reason := _WHY_EXEC_WAS_REFUSED.match(text):
+        return RedisReplyError(text[reason.end() :])
     if text.startswith(_FORBIDDEN_WITHIN_A_SCRIPT):
         code = "NOPERM"
     if code and not text.startswith(code):

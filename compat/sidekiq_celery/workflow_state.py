@@ -201,7 +201,7 @@ def unfinished(app: App, after: str = "0", *, limit: int = 50, look_at: int = 10
     commands: list[Command] = []
     for key in keys:
         commands += [("HLEN", key), ("HMGET", key, "parts", "more", DONE)]
-    replies = pool.readable(commands)
+    replies = pool.well_typed(commands)
     workflows = []
     for key, size, about in zip(keys, replies[::2], replies[1::2], strict=True):
         # Another program may have written a key of another type, which is no workflow.

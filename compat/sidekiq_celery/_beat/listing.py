@@ -44,7 +44,7 @@ def entries(pool: Pool) -> Iterable[Mapping[str, Any]]:
         if time.time() - at > _KEPT_SECONDS:
             continue
         key = f"sidekiq_py:beat:{app_name}"
-        replies = pool.readable([("HGETALL", key), ("SMEMBERS", f"{key}:held")])
+        replies = pool.well_typed([("HGETALL", key), ("SMEMBERS", f"{key}:held")])
         texts = dict(_pairs(replies[0] or []))
         paused = {name.decode(errors="replace") for name in replies[1] or []}
         for name, task, schedule in known:

@@ -56,5 +56,5 @@ def latest(pool: Pool, count: int) -> list[tuple[str, dict[str, str]]]:
     """The latest runs with their fields."""
     names = [name.decode(errors="replace") for name in pool.command("ZREVRANGE", keys.BULK_RUNS, 0, count - 1)]
     # A key of the wrong type must not hide the other runs.
-    rows = pool.readable([("HGETALL", keys.bulk_run(name)) for name in names])
+    rows = pool.well_typed([("HGETALL", keys.bulk_run(name)) for name in names])
     return [(name, texts(row)) for name, row in zip(names, rows, strict=True) if row]

@@ -39,8 +39,8 @@ def counts(pool: Pool) -> list[InFlightCount]:
     """
     owners = owners_of(*pool.batch([("HGETALL", keys.OWNERS), ("HGETALL", keys.DEPARTED)]))
     inboxes = [(owner, queue) for owner, queues in owners.items() for queue in queues]
-    hashes = pool.readable([("HKEYS", keys.in_flight(owner)) for owner in owners])
-    lengths = pool.readable([("LLEN", keys.inbox(owner, queue)) for owner, queue in inboxes])
+    hashes = pool.well_typed([("HKEYS", keys.in_flight(owner)) for owner in owners])
+    lengths = pool.well_typed([("LLEN", keys.inbox(owner, queue)) for owner, queue in inboxes])
     return counts_of(dict(zip(owners, hashes, strict=True)), dict(zip(inboxes, lengths, strict=True)))
 
 

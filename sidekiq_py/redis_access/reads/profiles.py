@@ -22,7 +22,7 @@ def live_keys(pool: Pool, now: float) -> list[bytes]:
 def summaries(pool: Pool, names: list[bytes]) -> list[list[bytes | None]]:
     """The `FIELDS` of each profile."""
     # A key of the wrong type must not hide the other profiles.
-    return [row or [None] * len(FIELDS) for row in pool.readable([("HMGET", name, *FIELDS) for name in names])]
+    return [row or [None] * len(FIELDS) for row in pool.well_typed([("HMGET", name, *FIELDS) for name in names])]
 
 
 def data(pool: Pool, name: str) -> bytes | None:

@@ -15,6 +15,9 @@ from sidekiq_celery.schedules import crontab
 from sidekiq_py import program
 from sidekiq_py.api import CronJobs
 from sidekiq_py.cli import main
+from sidekiq_py.errors import RedisReplyError
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
 
 
 @pytest.fixture
@@ -61,6 +64,22 @@ def test_a_paused_entry_is_shown_as_disabled(redis_url: str, listed: Callable[[]
 
     found = {entry["name"]: entry["enabled"] for entry in listed()}
     assert (found["poll"], found["report"]) == (False, True)
+
+
+def test_entries_are_not_listed_as_enabled_by_a_user_who_may_not_see_which_are_paused(
+    redis_url: str, redis_client: redis.Redis
+) -> None:
+    """It is an error that names the right."""
+    app = Celery("shop", broker=redis_url)
+    app.conf.beat_schedule = {"poll": {"task": "shop.poll", "schedule": 10.0}}
+    PersistentScheduler(app=app)
+    beat_state.pause(app, "poll")
+    redis_client.execute_command("ACL", "SETUSER", "half", "reset", "on", ">pw", "~*", "+@all", "-smembers")
+    try:
+        with pytest.raises(RedisReplyError, match=r"NOPERM .*smembers"):
+            list(listing.entries(Pool(RedisSettings(redis_url.replace("://", "://half:pw@")))))
+    finally:
+        redis_client.execute_command("ACL", "DELUSER", "half")
 
 
 def test_what_no_beat_has_confirmed_for_a_day_is_shown_no_more(

@@ -14,6 +14,7 @@ pytest.importorskip("starlette")
 import redis
 from sidekiq_celery import Celery, chain, chord, group, stored_results
 
+from sidekiq_py import program
 from sidekiq_py.api import AuditLog
 from sidekiq_py.web import Redaction
 from tests.compat.dashboard.conftest import NODE
@@ -212,6 +213,24 @@ def test_a_chain_shows_its_steps_and_a_chord_its_parts(
     assert "Header 2 of 60 have ended 60 below it" in parts
     assert "60 part of the header SUCCESS" in parts
     assert "59 part of the header PENDING" in parts
+
+
+@pytest.mark.parametrize("right", ["hlen", "hmget"])
+def test_a_user_who_may_not_read_workflows_is_told_so(
+    visitor: Callable[..., Visitor], app: Celery, redis_client: redis.Redis, redis_url: str, right: str
+) -> None:
+    """Without a word, it would look as if there was none."""
+    chord(group(app.signature("shop.add", (n, n)) for n in range(2)), app.signature("shop.fan_out")).apply_async()
+    redis_client.execute_command("ACL", "SETUSER", "half", "reset", "on", ">pw", "~*", "&*", "+@all", f"-{right}")
+    half = redis_url.replace("://", "://half:pw@")
+    program.configure(redis_url=half)
+    try:
+        page = visitor("operator", pool=half).get("/celery/workflows")
+    finally:
+        redis_client.execute_command("ACL", "DELUSER", "half")
+
+    assert page.status == 403
+    assert f"'{right}'" in page.shown
 
 
 def test_a_task_s_job_links_to_its_result_and_workflow(operator: Visitor, app: Celery) -> None:

@@ -8,7 +8,7 @@ from functools import partial
 from starlette.responses import Response
 
 from sidekiq_py.api import History, Metrics, OverviewScope, Process
-from sidekiq_py.doctor import Check, Finding, Level
+from sidekiq_py.doctor import Check, Finding, Level, Report
 from sidekiq_py.web.access import Need
 from sidekiq_py.web.charts import Bar, bars, line
 from sidekiq_py.web.handlers import Handler
@@ -35,7 +35,7 @@ def overview(visit: Visit) -> Response:
     rates = watch.rates()
     values = watch.recall(period, partial(_bars, visit, period), is_live=visit.is_live)
     report, trouble = visit.server.examiner.look() or (None, "")
-    findings = [] if report is None else list(report.first_findings(*_WORST_FIRST, rest="sidekiq-py doctor --json"))
+    findings, gaps = _found(report, *_WORST_FIRST), _found(report, Level.UNSEEN)
     findings.sort(key=lambda found: _WORST_FIRST.index(found[1].level))
     first, others = _first_of_each_kind(findings)
     return visit.page(
@@ -56,8 +56,12 @@ def overview(visit: Visit) -> Response:
         more_findings=others,
         report=report,
         doctor_trouble=trouble,
-        has_gaps=report is not None and report.count(Level.UNSEEN) > 0,
+        gaps=gaps,
     )
+
+
+def _found(report: Report | None, *levels: Level) -> list[_Found]:
+    return [] if report is None else list(report.first_findings(*levels, rest="sidekiq-py doctor --json"))
 
 
 def _first_of_each_kind(findings: Iterable[_Found]) -> tuple[list[_Found], list[_Found]]:

@@ -231,6 +231,10 @@ class Config:
             raise ConfigError(f"fetcher is {self.fetcher!r}; it must be 'reliable' or 'basic'")
         if not isinstance(self.labels, (tuple, list, set, frozenset)):
             raise ConfigError(f"labels is {self.labels!r}; give a tuple, such as ('web',)")
+        if not isinstance(self.tag, str):
+            raise ConfigError(f"tag is {self.tag!r}; give a string")
+        if self.max_retries < 0:
+            raise ConfigError(f"max_retries is {self.max_retries}; it must be 0 or more")
         if self.shutdown_timeout_seconds <= 0:
             raise ConfigError(f"timeout is {self.shutdown_timeout_seconds}; it must be more than 0 seconds")
         if self.lease_seconds < 1:

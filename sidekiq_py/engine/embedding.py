@@ -13,7 +13,7 @@ embedded.rb.
 import os
 import threading
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Self
@@ -127,14 +127,17 @@ if hasattr(os, "register_at_fork"):  # Windows has no fork
 _OF_THE_COMMAND = ("processes", "max_memory_mb", "probe_port")
 
 
-def embed(*, concurrency: int = 2, queues: Sequence[Any] | str = ("default",), **settings: Any) -> EmbeddedWorker:
+def embed(
+    *, concurrency: int = 2, queues: Sequence[Any] | Mapping[str, int] | str = ("default",), **settings: Any
+) -> EmbeddedWorker:
     """
     Create a worker that runs inside this program. Call its `start` and `stop`.
 
     Args:
         concurrency: The number of threads that run jobs. The default is 2, as in Ruby, because the program has other
             work to do.
-        queues: `"name"`, `"name,weight"` or `("name", weight)`, in order of precedence.
+        queues: `"name"`, `"name,weight"` or `("name", weight)`, in order of precedence; or a mapping from names to
+            weights.
         settings: Any field of `Config`, such as `shutdown_timeout_seconds=8`. The Redis settings and the release of the
             Ruby side come from the program's configuration.
 
@@ -153,7 +156,7 @@ def embed(*, concurrency: int = 2, queues: Sequence[Any] | str = ("default",), *
             f"embed has no setting {without_effect!r}, which is for a process of its own: sidekiq-py worker"
         )
     given = program.settings()
-    named = [queues] if isinstance(queues, str) else queues
+    named = [queues] if isinstance(queues, str) else queues.items() if isinstance(queues, Mapping) else queues
     if not isinstance(named, Iterable):
         raise ConfigError(f"queues is {queues!r}; give a list of names")
     capsule = CapsuleConfig("default", concurrency, tuple(QueueConfig.parse(queue) for queue in named))

@@ -338,6 +338,19 @@ def test_settings_are_those_of_a_worker() -> None:
         sidekiq.embed(redis="redis://localhost/0")
     with pytest.raises(ConfigError, match=r"labels is 'web'; give a tuple, such as \('web',\)"):
         sidekiq.embed(labels="web")
+    with pytest.raises(ConfigError, match="max_retries is -1; it must be 0 or more"):
+        sidekiq.embed(max_retries=-1)
+    with pytest.raises(ConfigError, match="tag is 5; give a string"):
+        sidekiq.embed(tag=5)
+
+
+def test_queues_may_be_given_with_their_weights_as_in_a_sidekiq_yml() -> None:
+    """A list of names and weights, or a mapping."""
+    [listed] = sidekiq.embed(queues=["critical,3", ("low", 1)]).config.capsules
+    [mapped] = sidekiq.embed(queues={"critical": 3, "low": 1}).config.capsules
+
+    assert listed.queues == mapped.queues
+    assert mapped.weights == {"critical": 3, "low": 1}
 
 
 @pytest.mark.parametrize("setting", [{"processes": 2}, {"probe_port": 7433}, {"max_memory_mb": 400}])

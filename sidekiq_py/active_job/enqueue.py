@@ -207,6 +207,8 @@ def rails_beside(dialect: Dialect, rails_version: str | None) -> Rails:
 
 def _grouped(jobs: Iterable[PendingJob], dialect: Dialect) -> list[tuple[list[int], dict[str, Any]]]:
     """Items for `push_bulk` by class and queue, each with the positions of its jobs among *jobs*."""
+    if not isinstance(jobs, Iterable):
+        raise PayloadError(f"jobs is {jobs!r}; give a list of what new_job('Billing::InvoiceJob', 42) returns")
     classes: dict[str, dict[tuple[str, str], dict[bool, _Group]]] = {}
     now_ns = time_ns()
     for place, job in enumerate(jobs):

@@ -5,6 +5,7 @@ from typing import Any
 
 from sidekiq_py.active_job.enqueue import aenqueue, enqueue, new_job
 from sidekiq_py.active_job.values import Keywords, symbolize
+from sidekiq_py.errors import PayloadError
 
 DELIVERY_JOB = "ActionMailer::MailDeliveryJob"
 
@@ -36,8 +37,12 @@ def deliver_later(
     Returns:
         As for `perform_later`.
 
+    Raises:
+        PayloadError: *mailer* or *action* is not a name. Otherwise as `perform_later`.
+
     Source: Rails 6.0 to 8.1, actionmailer/message_delivery.rb and parameterized.rb.
     """
+    _refuse_nameless(mailer, action)
     keywords = _keywords(args, kwargs, params)
     return enqueue(new_job(delivery_job, mailer, action, delivery_method, keywords, **options))
 
@@ -55,8 +60,16 @@ async def adeliver_later(
     **options: Any,
 ) -> str | None:
     """`deliver_later`, awaited."""
+    _refuse_nameless(mailer, action)
     keywords = _keywords(args, kwargs, params)
     return await aenqueue(new_job(delivery_job, mailer, action, delivery_method, keywords, **options))
+
+
+def _refuse_nameless(mailer: Any, action: Any) -> None:
+    if not isinstance(mailer, str) or not mailer:
+        raise PayloadError(f"the mailer is {mailer!r}; give its class's name, such as 'UserMailer'")
+    if not isinstance(action, str) or not action:
+        raise PayloadError(f"the action of {mailer} is {action!r}; give its method's name, such as 'welcome'")
 
 
 def _keywords(args: Sequence[Any], kwargs: Mapping[str, Any] | None, params: Mapping[str, Any] | None) -> Keywords:

@@ -221,7 +221,12 @@ class JobSet(SizedOfRedis):
             match: A glob pattern; without a `*`, a text to find anywhere.
             count: How many entries Redis looks at per round trip, 100 in Ruby. None for up to 3,000, fewer if they are
                 large.
+
+        Raises:
+            TypeError: *match* is not a string.
         """
+        if not isinstance(match, str):
+            raise TypeError(f"match is {match!r}; give a text or a pattern as a string")
         pattern = match if "*" in match else f"*{match}*"
         return self._scan(pattern, count)
 

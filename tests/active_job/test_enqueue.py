@@ -14,6 +14,7 @@ from sidekiq_py.active_job import (
     adeliver_later,
     aperform_all_later,
     aperform_later,
+    deliver_later,
     new_job,
     perform_all_later,
     perform_later,
@@ -204,5 +205,20 @@ def test_many_jobs_are_those_of_new_job():
     """A name or another declared job says so, before anything is pushed."""
     with fake() as enqueued, pytest.raises(PayloadError, match="'EchoJob' is not a job; give what new_job"):
         perform_all_later([new_job("EchoJob"), "EchoJob"])
+
+    assert not enqueued.jobs()
+
+
+def test_one_job_is_no_list_of_jobs():
+    """Without the list, Python's own error would not say what to give."""
+    with fake(), pytest.raises(PayloadError, match=r"; give a list of what new_job"):
+        perform_all_later(new_job("EchoJob"))
+
+
+@pytest.mark.parametrize(("mailer", "action", "named"), [("UserMailer", 5, "action of UserMailer is 5"), (5, "a", "5")])
+def test_a_mail_needs_the_names_of_its_mailer_and_action(mailer, action, named):
+    """Rails could not send it."""
+    with fake() as enqueued, pytest.raises(PayloadError, match=named):
+        deliver_later(mailer, action)
 
     assert not enqueued.jobs()

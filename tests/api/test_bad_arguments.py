@@ -46,6 +46,13 @@ def test_a_queue_needs_its_name(name):
         Queue(name)
 
 
+@pytest.mark.parametrize("match", [5, None, b"HardJob"])
+def test_a_search_needs_a_text(retries, match):
+    """The error names the argument."""
+    with pytest.raises(TypeError, match="give a text or a pattern as a string"):
+        retries.scan(match)
+
+
 @pytest.mark.parametrize("at", ["2030-01-01", None, b"1", True, float("inf"), 10**400])
 def test_a_retry_is_not_rescheduled_to_what_is_no_time(retries, at):
     """True would be the first second of 1970, and run it now."""

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from sidekiq_celery._config.rights import with_rights_hint
 from sidekiq_celery.app.base import Celery
 from sidekiq_py.web import BackgroundValue
 
@@ -112,8 +113,9 @@ def worker_watch(app: Celery) -> BackgroundValue[WorkersSeen]:
         try:
             return WorkersSeen(_ask_all(app))
         except Exception as error:  # noqa: BLE001 - from kombu, redis-py or our own code; the page shows it
-            _log.warning("the workers of Celery could not be asked: %s: %s", type(error).__name__, error)
-            return WorkersSeen(trouble=f"{type(error).__name__}: {error}")
+            trouble = f"{type(error).__name__}: {with_rights_hint(error)}"
+            _log.warning("the workers of Celery could not be asked: %s", trouble)
+            return WorkersSeen(trouble=trouble)
 
     return BackgroundValue("sidekiq.web/celery", ask, _KEPT_SECONDS)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sidekiq_celery._command_error import CeleryCommandException
+from sidekiq_celery._config.rights import is_about_rights, with_rights_hint
 from sidekiq_celery._state import get_current_app
 from sidekiq_celery.platforms import EX_UNAVAILABLE
 from sidekiq_celery.signals import user_preload_options
@@ -171,10 +172,10 @@ def reaching_redis(setting: str = "broker_url (-b)") -> Iterator[None]:
     try:
         yield
     except OperationalError as error:
-        raise CeleryCommandException(
-            f"Could not connect to Redis; check that it is running and that {setting} is right. Reason: {error}",
-            exit_code=EX_UNAVAILABLE,
-        ) from error
+        what = f"Could not connect to Redis; check that it is running and that {setting} is right"
+        if is_about_rights(error):
+            what = "Redis does not allow that"
+        raise CeleryCommandException(f"{what}. Reason: {with_rights_hint(error)}", exit_code=EX_UNAVAILABLE) from error
 
 
 @contextmanager

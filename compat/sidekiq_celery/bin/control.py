@@ -10,6 +10,7 @@ import click
 
 from sidekiq_celery._command_error import CeleryCommandException
 from sidekiq_celery._config.broker import redis_settings
+from sidekiq_celery._config.rights import with_rights_hint
 from sidekiq_celery.bin.base import (
     COMMA_SEPARATED_LIST,
     CeleryCommand,
@@ -183,7 +184,8 @@ def _printed(
             exit_code=EX_UNAVAILABLE,
         ) from error
     except Exception as error:
-        raise CeleryCommandException(f"Unable to run `{what}`. Reason: {error}", exit_code=EX_UNAVAILABLE) from error
+        reason = with_rights_hint(error)
+        raise CeleryCommandException(f"Unable to run `{what}`. Reason: {reason}", exit_code=EX_UNAVAILABLE) from error
     if not replies:
         raise CeleryCommandException("No nodes replied within time constraint", exit_code=EX_UNAVAILABLE)
     if as_json:

@@ -188,6 +188,18 @@ def test_redis_out_of_reach_is_said(call: Call) -> None:
     assert result.exit_code == _UNAVAILABLE
 
 
+@pytest.mark.parametrize("rule", ["-publish", "-brpop", "-exec", "-multi", "-sadd", "resetchannels"])
+def test_a_missing_right_is_said(call: Call, server: RedisServer, rule: str) -> None:
+    """With where the rights are listed; Redis was reached, so nobody is told to check that it is running."""
+    with server.client() as admin:
+        admin.execute_command("ACL", "SETUSER", "half", "reset", "on", ">pw", "~*", "&*", "+@all", rule)
+    result = call("inspect", "ping", "-t", "0.1", broker=server.url.replace("redis://", "redis://half:pw@"))
+
+    assert "docs/redis.md lists the rights that each program needs" in result.output
+    assert "check that it is running" not in result.output
+    assert result.exit_code == _UNAVAILABLE
+
+
 def test_a_broker_out_of_reach_that_is_not_redis_is_said(call: Call) -> None:
     """Its workers are not ours; the advice to check whether Redis is running would be no help."""
     result = call("status", broker="amqp://guest@127.0.0.1:1//")

@@ -215,6 +215,23 @@ def test_a_chain_shows_its_steps_and_a_chord_its_parts(
     assert "59 part of the header PENDING" in parts
 
 
+def test_workers_that_this_user_may_not_ask_are_shown_with_where_the_rights_are_listed(
+    visitor: Callable[..., Visitor], redis_client: redis.Redis, redis_url: str
+) -> None:
+    """As on every other page."""
+    redis_client.execute_command("ACL", "SETUSER", "half", "reset", "on", ">pw", "~*", "+@all")
+    half = redis_url.replace("://", "://half:pw@")
+    program.configure(redis_url=half)
+    try:
+        operator = visitor("operator", pool=half)
+        operator.get("/celery/workers")
+        shown = eventually(lambda: (page := operator.get("/celery/workers").shown).count("could not be asked") and page)
+    finally:
+        redis_client.execute_command("ACL", "DELUSER", "half")
+
+    assert "docs/redis.md lists the rights that each program needs" in shown
+
+
 @pytest.mark.parametrize("right", ["hlen", "hmget"])
 def test_a_user_who_may_not_read_workflows_is_told_so(
     visitor: Callable[..., Visitor], app: Celery, redis_client: redis.Redis, redis_url: str, right: str

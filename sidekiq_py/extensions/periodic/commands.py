@@ -74,6 +74,7 @@ def list_jobs(as_json: bool = False) -> None:
 def show(name: str, as_json: bool) -> None:
     """Show one periodic job."""
     job = _found(name)
+    _refuse_unread(job)
     if as_json:
         echo_json({**_as_dict(job, ticks=5), "history": job.history(), "runs": _runs(job), "lost": _lost(job)})
         return
@@ -96,6 +97,8 @@ def next_ticks(name: str, count: int, tz: str | None, as_json: bool) -> None:
     """Show the next ticks of a job, or of a cron text."""
     jobs = CronJobs()
     job = jobs.find(name)
+    if job is not None:
+        _refuse_unread(job)
     if job is not None and tz is not None:
         raise click.UsageError(f"--tz is for a cron text; {name} is a periodic job, with the text {job.cron}")
     ticks = job.next_ticks(count) if job is not None else jobs.next_ticks(_cron_text(jobs, name, tz), count)
@@ -290,6 +293,15 @@ def _found(name: str) -> CronJob:
     if job is None:
         raise ConfigError(_missing(jobs, name))
     return job
+
+
+def _refuse_unread(job: CronJob) -> None:
+    """Nothing is known of such a job, and defaults would be believed."""
+    if job.stored.is_unread:
+        raise click.ClickException(
+            f"the periodic job {job.name} cannot be shown: {job.problem}\n"
+            "docs/redis.md lists the rights that each program needs."
+        )
 
 
 def _missing(jobs: CronJobs, name: str) -> str:

@@ -207,7 +207,7 @@ class CronJob:
             "args": self.args,
             "queue": self.queue,
             "description": self.description,
-            "enabled": self.is_enabled,
+            "enabled": None if self.stored.is_unread else self.is_enabled,
             "reason": self.reason or None,
             "problem": self.problem,
             "declared_by": self.declared_by or None,

@@ -265,6 +265,24 @@ def test_a_job_is_added_shown_and_removed(run: Callable[..., Any], redis_client:
     assert not redis_client.keys("*nightly*")
 
 
+def test_a_job_that_this_user_may_not_read_is_not_shown_as_disabled(
+    run: Callable[..., Any], redis_client: redis.Redis, redis_url: str
+) -> None:
+    """Nothing is known of it: neither is it disabled, nor does it never fire."""
+    run("add", "nightly", "0 3 * * *", "Cleaner")
+    redis_client.execute_command("ACL", "SETUSER", "half", "reset", "on", ">pw", "~*", "+@all", "-hgetall")
+    half = ("-u", redis_url.replace("redis://", "redis://half:pw@"))
+    try:
+        for words in (("show", "nightly"), ("next", "nightly")):
+            shown = run(*words, *half, exit_code=1)
+            assert "Error: the periodic job nightly cannot be shown: its keys cannot be read: NOPERM" in shown
+            assert "docs/redis.md lists the rights that each program needs." in shown
+        [job] = CronJobs(pool=half[1])
+        assert job.to_dict()["enabled"] is None
+    finally:
+        redis_client.execute_command("ACL", "DELUSER", "half")
+
+
 def test_ticks_are_those_of_a_parsed_text(run: Callable[..., Any]) -> None:
     """A text alone has no time zone yet."""
     with pytest.raises(TypeError, match=r"cron is '\* \* \* \* \*'; give it parsed, by .*cron_text\.parse"):

@@ -12,7 +12,8 @@ result, because the data that a monitor shows may have been written by anyone.
 """
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -34,6 +35,12 @@ __all__ = ("ResultPage", "StoredResult", "page", "read", "read_with_group")
 _SCANNED_AT_ONCE = 1000
 # A larger result is not decompressed: anyone may have written it, and a page has fifty.
 _MOST_BYTES = 8 * 1024 * 1024
+# Of the results that a page returns, and of those that it reads in one round trip.
+_MOST_PAGE_BYTES = 32 * 1024 * 1024
+_READ_AT_ONCE_BYTES = 4 * 1024 * 1024
+# Celery's JSON begins with the state.
+_STATE = re.compile(rb'\{"status": "([A-Za-z0-9_-]{1,40})"')
+_STATE_BYTES = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +108,13 @@ def read(app: App, task_ids: Sequence[str]) -> dict[str, StoredResult]:
     }
 
 
+def read_for_list(app: App, task_ids: Sequence[str]) -> dict[str, StoredResult]:
+    """As `read`, but of results that are too large for a list, only the state: see `page`. Takes three round trips."""
+    allowance = _Allowance()
+    wanted = [task_id for task_id in dict.fromkeys(task_ids) if task_id]
+    return {result.task_id: allowance.fitted(result, size) for result, size in _sized(app, _backend(app), wanted)}
+
+
 def read_with_group(app: App, id: str) -> tuple[StoredResult | None, Sequence[Any]]:
     """
     The data stored under an id that may be a task's or a group's, in one round trip.
@@ -131,6 +145,9 @@ def page(
     """
     Scan all stored results, in no particular order.
 
+    Of results that are too large for a list, only the state is returned, with their size as `StoredResult.trouble`:
+    those of more than 8 MB, and all but the first 32 MB of a page.
+
     Args:
         after: `ResultPage.next` of the previous page.
         states: The states to return; all if empty.
@@ -148,19 +165,67 @@ def page(
     cursor = int(after)
     found: list[StoredResult] = []
     looked_at = 0
+    allowance = _Allowance()
     for _ in range(max(1, look_at // _SCANNED_AT_ONCE)):
         cursor, task_ids = backend.scan_task_ids(cursor, _SCANNED_AT_ONCE)
         looked_at += len(task_ids)
-        found += [
-            result
-            for result in read(app, task_ids).values()
-            if (not states or result.state in states)
-            and name in (result.name or "")
-            and not (begins_workflow and (result.parent_id or not result.children))
-        ]
+        for result, size in _sized(app, backend, task_ids):
+            if (
+                (states and result.state not in states)
+                or name not in (result.name or "")
+                or (begins_workflow and (result.parent_id or not result.children))
+            ):
+                continue
+            found.append(allowance.fitted(result, size))
         if cursor == 0 or len(found) >= limit:
             break
     return ResultPage(tuple(found), str(cursor) if cursor else None, looked_at)
+
+
+class _Allowance:
+    """What a page may still hold."""
+
+    def __init__(self) -> None:
+        self._left = _MOST_PAGE_BYTES
+
+    def fitted(self, result: StoredResult, size: int) -> StoredResult:
+        """The result, or what a page says of it once it is full."""
+        self._left -= size
+        return result if self._left >= 0 else _too_large(result.task_id, result.state, size)
+
+
+def _sized(app: App, backend: RedisBackend, task_ids: Sequence[str]) -> Iterator[tuple[StoredResult, int]]:
+    """
+    The results with their bytes, a few megabytes in a round trip. Those that are too large are not read, and count 0.
+    """
+    sizes = dict(zip(task_ids, backend.sizes([backend.get_key_for_task(one) for one in task_ids]), strict=True))
+    large = [task_id for task_id, size in sizes.items() if size > _MOST_BYTES]
+    texts = backend.beginnings([backend.get_key_for_task(task_id) for task_id in large], _STATE_BYTES) if large else []
+    for task_id, text in zip(large, texts, strict=True):
+        state = _STATE.match(text)
+        yield _too_large(task_id, state[1].decode() if state else "", sizes[task_id]), 0
+    for part in _parts(sizes):
+        for result in read(app, part).values():
+            yield result, sizes[result.task_id]
+
+
+def _parts(sizes: Mapping[str, int]) -> Iterator[list[str]]:
+    part: list[str] = []
+    total = 0
+    for task_id, size in sizes.items():
+        if size > _MOST_BYTES:
+            continue
+        if part and total + size > _READ_AT_ONCE_BYTES:
+            yield part
+            part, total = [], 0
+        part.append(task_id)
+        total += size
+    if part:
+        yield part
+
+
+def _too_large(task_id: str, state: str, size: int) -> StoredResult:
+    return StoredResult(task_id, state, trouble=f"It has {size:,} bytes, which is too much for a list")
 
 
 def _backend(app: App) -> RedisBackend:

@@ -12,7 +12,7 @@ Source: Celery 5.7.0, `celery.backends.redis`.
 import logging
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
@@ -242,6 +242,14 @@ class RedisBackend(Awaiting, BaseKeyValueStoreBackend):
         for some in chunks(iter(keys), _MGET_SLICE):
             found += self._pool.command("MGET", *some)
         return found
+
+    def sizes(self, keys: Sequence[Any]) -> list[int]:
+        """Return how many bytes each key holds; 0 if that is unknown, as for a user who may not use STRLEN."""
+        return [size or 0 for size in self._pool.readable([("STRLEN", key) for key in keys])]
+
+    def beginnings(self, keys: Sequence[Any], length: int) -> list[bytes]:
+        """Return the first *length* bytes under each key; none if they cannot be read."""
+        return [text or b"" for text in self._pool.readable([("GETRANGE", key, 0, length - 1) for key in keys])]
 
     def scan_task_ids(self, cursor: int, count: int) -> tuple[int, list[str]]:
         """

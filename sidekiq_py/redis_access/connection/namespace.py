@@ -27,7 +27,8 @@ _KEYS: dict[str, slice] = {
     ),
     **dict.fromkeys(
         (
-            *("BITFIELD", "BITFIELD_RO", "DECRBY", "EXPIRE", "GET", "GETDEL", "INCR", "INCRBY", "PERSIST", "PEXPIRE"),
+            *("BITFIELD", "BITFIELD_RO", "DECRBY", "EXPIRE", "GET", "GETDEL", "GETRANGE"),
+            *("INCR", "INCRBY", "PERSIST", "PEXPIRE"),
             *("PTTL", "SET", "STRLEN", "TTL", "TYPE"),
             *("HDEL", "HEXISTS", "HGET", "HGETALL", "HINCRBY", "HKEYS", "HLEN", "HMGET", "HSCAN", "HSET", "HSETNX"),
             *("HVALS",),

@@ -62,6 +62,20 @@ def test_a_count_that_is_no_number_is_read_as_ruby_reads_it(pool, redis_client):
     }
 
 
+def test_a_minute_of_very_many_classes_is_read_in_parts(pool, redis_client):
+    """One reply held up Redis for 200 ms."""
+    counts = {f"Class{number}|p": number for number in range(40_000)}
+    redis_client.hset("j|250214|8:03", mapping=counts)
+    redis_client.hset("j|250214|8:02", mapping={"Class3|p": 1})
+    redis_client.config_resetstat()
+
+    jobs = Metrics(now=NOW).top_jobs(minutes=2).jobs
+
+    assert sum(job.total.processed for job in jobs.values()) == sum(counts.values()) + 1
+    calls = redis_client.info("commandstats")["cmdstat_hscan"]["calls"]
+    assert 6 <= calls <= 12
+
+
 def test_classes_can_be_chosen_by_a_pattern(pool, redis_client):
     """Searched for anywhere in the name."""
     redis_client.hset("j|250214|8:03", mapping={"Mail::Send|p": 1, "Report|p": 1})

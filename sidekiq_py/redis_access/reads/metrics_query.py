@@ -20,6 +20,8 @@ _GENERATIONS = (8, 7)
 _BUCKETS = len(metrics_keys.BUCKET_BOUNDS_MS)
 _MARKS_SECONDS = 90 * 24 * 3600
 _MARK_LOCK_SECONDS = 60
+# HGETALL held up Redis for 200 ms when jobs of 50,000 classes had run in a minute.
+_PAGE_FIELDS = 10_000
 # How many keys to read in one round trip.
 _SLICE = 1000
 
@@ -97,13 +99,30 @@ def _sums(pool: Pool, groups: Sequence[Sequence[str]], job_class: str | None) ->
 
 def _counts(pool: Pool, names: Sequence[str], job_class: str | None) -> Iterator[Counts]:
     if job_class is None:
-        for flat in _in_slices(pool, [("HGETALL", name) for name in names]):
-            yield {field.decode(errors="replace"): to_i(value) for field, value in pairs(flat)}
+        starts = _in_slices(pool, [_page_of(name, b"0") for name in names])
+        for name, start in zip(names, starts, strict=True):
+            yield {
+                field.decode(errors="replace"): to_i(value)
+                for flat in _pages_from(pool, name, start)
+                for field, value in pairs(flat)
+            }
     else:
         # A hash has three fields for each class, and a fleet may have thousands of classes.
         fields = [f"{job_class}|{metric}" for metric in ("p", "f", "ms")]
         for values in _in_slices(pool, [("HMGET", name, *fields) for name in names]):
             yield {field: to_i(value) for field, value in zip(fields, values, strict=False) if value is not None}
+
+
+def _page_of(name: str, cursor: bytes) -> Command:
+    return ("HSCAN", name, cursor, "COUNT", _PAGE_FIELDS)
+
+
+def _pages_from(pool: Pool, name: str, start: Sequence[Any]) -> Iterator[list[bytes]]:
+    """The pages of a hash, of which *start* is the first, with its cursor; none of a key that cannot be read."""
+    while start:
+        cursor, flat = start
+        yield flat
+        start = [] if cursor == b"0" else pool.command(*_page_of(name, cursor))
 
 
 def _in_slices(pool: Pool, commands: Sequence[Command]) -> Iterator[list[Any]]:

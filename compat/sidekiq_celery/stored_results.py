@@ -108,8 +108,8 @@ def read(app: App, task_ids: Sequence[str]) -> dict[str, StoredResult]:
     }
 
 
-def read_for_list(app: App, task_ids: Sequence[str]) -> dict[str, StoredResult]:
-    """As `read`, but of results that are too large for a list, only the state: see `page`. Takes three round trips."""
+def read_for_page(app: App, task_ids: Sequence[str]) -> dict[str, StoredResult]:
+    """As `read`, but of results that are too large for a page, only the state: see `page`. Takes three round trips."""
     allowance = _Allowance()
     wanted = [task_id for task_id in dict.fromkeys(task_ids) if task_id]
     return {result.task_id: allowance.fitted(result, size) for result, size in _sized(app, _backend(app), wanted)}
@@ -145,7 +145,7 @@ def page(
     """
     Scan all stored results, in no particular order.
 
-    Of results that are too large for a list, only the state is returned, with their size as `StoredResult.trouble`:
+    Of results that are too large for a page, only the state is returned, with their size as `StoredResult.trouble`:
     those of more than 8 MB, and all but the first 32 MB of a page.
 
     Args:
@@ -225,7 +225,7 @@ def _parts(sizes: Mapping[str, int]) -> Iterator[list[str]]:
 
 
 def _too_large(task_id: str, state: str, size: int) -> StoredResult:
-    return StoredResult(task_id, state, trouble=f"It has {size:,} bytes, which is too much for a list")
+    return StoredResult(task_id, state, trouble=f"It has {size:,} bytes, which is too much for a page")
 
 
 def _backend(app: App) -> RedisBackend:

@@ -110,8 +110,10 @@ def test_large_results_are_listed_but_not_read(operator: Visitor, app: Celery, r
 
     assert redis_client.info("stats")["total_net_output_bytes"] < 100_000
     assert 'small shop.add SUCCESS "a few bytes"' in page
-    assert re.search(r"large-3 \W SUCCESS It has 9,000,\d+ bytes, which is too much for a list", page)
+    assert re.search(r"large-3 \W SUCCESS It has 9,000,\d+ bytes, which is too much for a page", page)
     assert "large" not in operator.get("/celery?state=FAILURE").shown
+    assert "It has 9,000," in operator.get("/celery/task?id=large-1").shown
+    assert redis_client.info("stats")["total_net_output_bytes"] < 200_000
     store(redis_client, "parent", children=[task_tuple("large-0"), task_tuple("small")])
     assert "large-0 SUCCESS It has 9,000," in operator.get("/celery/workflow?id=parent").shown
     assert len(stored_results.read(app, ["large-0"])["large-0"].result) == 9_000_000

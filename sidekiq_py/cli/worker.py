@@ -3,8 +3,7 @@
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
@@ -19,6 +18,7 @@ from sidekiq_py.cli.settings import FETCHERS, Options, make_config, read_all
 from sidekiq_py.cli.version import show_version
 from sidekiq_py.config import Config
 from sidekiq_py.engine.prefork.memory import collect_less_often
+from sidekiq_py.engine.upkeep.thread_limits import explaining_thread_limits
 from sidekiq_py.errors import ConfigError, SidekiqError
 from sidekiq_py.logs import FORMAT_NAMES
 
@@ -176,7 +176,7 @@ def _work(options: Options, config: Config) -> NoReturn:
     if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
         # HUP means that the terminal was closed. nohup sets it to be ignored, so that a program outlives its terminal.
         launcher.signals.call_at("HUP", lambda: launcher.signals.put("TERM"))
-    with _explaining_thread_limits():
+    with explaining_thread_limits():
         code = run_worker(launcher)
     end_process(code)
 
@@ -202,7 +202,7 @@ def _supervise(options: Options, config: Config) -> int:
             from sidekiq_py.cli.boot import make_launcher
 
             make = partial(make_launcher, options, is_first=is_first)
-            with _explaining_thread_limits():
+            with explaining_thread_limits():
                 return run_child(parent, make) if sidecar is None else run_child(parent, make, prefork.in_child(parent))
         except click.ClickException as error:
             error.show()
@@ -214,25 +214,6 @@ def _supervise(options: Options, config: Config) -> int:
     start_logging(options, config.sidekiq_version)
     limit_kb = None if config.max_memory_mb is None else config.max_memory_mb * 1024
     return Supervisor(config, config.processes or 1, be_child, limit_kb, sidecar=sidecar).run()
-
-
-@contextmanager
-def _explaining_thread_limits() -> Iterator[None]:
-    """
-    Turn a system that allows no more threads into an error that says what to do.
-
-    Raises:
-        ClickException: A thread could not be started.
-    """
-    try:
-        yield
-    except RuntimeError as error:
-        if str(error) != "can't start new thread":
-            raise
-        raise click.ClickException(
-            "The system lets this process start no more threads. Lower --concurrency (-c), or raise the limit on "
-            "processes (ulimit -u, or the container's limit on PIDs) or on memory (ulimit -v)."
-        ) from error
 
 
 def _first_of_forked() -> Callable[[], bool]:

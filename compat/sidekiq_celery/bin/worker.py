@@ -1,7 +1,5 @@
 """`worker`: runs a worker; this file has its options."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -126,7 +124,7 @@ def worker(ctx: click.Context, hostname: str | None, pidfile: str | None, **opti
         pidfile, logfile = (path and node_format(path, name) for path in (pidfile, options["logfile"]))
     except ValueError as error:
         raise click.UsageError(str(error), ctx) from error
-    with writing(pidfile, logfile), reaching_redis(), _explaining_thread_limits():
+    with writing(pidfile, logfile), reaching_redis():
         running = app.Worker(
             hostname=name,
             pidfile=pidfile,
@@ -137,22 +135,3 @@ def worker(ctx: click.Context, hostname: str | None, pidfile: str | None, **opti
         )
         running.start()
     ctx.exit(running.exitcode)
-
-
-@contextmanager
-def _explaining_thread_limits() -> Iterator[None]:
-    """
-    Turn a system that allows no more threads into an error that says what to do.
-
-    Raises:
-        ClickException: A thread could not be started.
-    """
-    try:
-        yield
-    except RuntimeError as error:
-        if str(error) != "can't start new thread":
-            raise
-        raise click.ClickException(
-            "The system lets this process start no more threads. Lower --concurrency (-c), or raise the limit on "
-            "processes (ulimit -u, or the container's limit on PIDs) or on memory (ulimit -v)."
-        ) from error

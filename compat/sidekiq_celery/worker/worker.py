@@ -237,6 +237,7 @@ class WorkController:
         from sidekiq_celery.worker.embedding import run_embedded, use_threads
         from sidekiq_celery.worker.processes import restart_on_hup, run_here, run_prefork
         from sidekiq_celery.worker.startup import wait_for_redis
+        from sidekiq_py.worker import explaining_thread_limits
 
         is_embedded = threading.current_thread() is not threading.main_thread()
         if is_embedded:
@@ -253,8 +254,6 @@ class WorkController:
             self.beat.service.scheduler_class()
         self._limit_tasks()
         self.on_start()
-        if self.beat is not None and not chosen.processes:
-            self.beat.start()
         # Receivers of `celeryd_after_setup` may have changed the queues.
         config = replace(engine_config(self.app, chosen), tag=self.hostname)
         if is_embedded:
@@ -267,7 +266,10 @@ class WorkController:
         try:
             if not self.state.should_stop and not wait_for_redis(self, config):
                 run = _run_nothing
-            self.exitcode = run(self, config) or self.exitcode or 0
+            with explaining_thread_limits():
+                if self.beat is not None and not chosen.processes and run is not _run_nothing:
+                    self.beat.start()
+                self.exitcode = run(self, config) or self.exitcode or 0
         except SidekiqError as error:
             logger.critical("the worker cannot start: %s", error)
             self.exitcode = 1

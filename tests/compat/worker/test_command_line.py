@@ -534,7 +534,9 @@ def test_a_worker_that_may_start_no_more_threads_says_what_to_do(redis_url: str)
         preexec_fn=lambda: resource.setrlimit(*limits),
     )
 
-    assert "Error: The system lets this process start no more threads. Lower --concurrency (-c), or" in done.stderr
+    told = "the worker cannot start: The system lets this process start no more threads. Lower --concurrency (-c), or"
+    assert told in done.stderr
+    assert done.returncode == 1
     assert "Traceback" not in done.stderr
 
 

@@ -17,6 +17,7 @@ RAN = "it ran when its process was killed"
 JUST_ENDED = "it had ended within a second before its process was killed"
 STOOD_STILL = "it had ended within a second before its process was killed, but for a time when the machine stood still"
 HAD_NO_CPU = "it had ended within a second before its process was killed, but for a time when the process had no CPU"
+CUT_OFF = "it had ended within a second before its process was killed, but for a time when its machine was cut off"
 OUTLASTED_LEASE = "the machine stood still for longer than a lease"
 UNEXPLAINED = "unexplained"
 # The default, which is the longest of any campaign.
@@ -59,12 +60,14 @@ class Incidents:
         excuses: Other reasons why a job may run again.
         stalls: When the machine was stalled.
         waits: When a thread of a process waited for a CPU, by process id.
+        cuts: When nothing that a process sent arrived, by process id.
     """
 
     deaths: dict[int, float] = field(default_factory=dict)
     excuses: list[Excuse] = field(default_factory=list)
     stalls: list[Stall] = field(default_factory=list)
     waits: dict[int, list[Stall]] = field(default_factory=dict)
+    cuts: dict[int, list[Stall]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +142,8 @@ def reason(first: Run, second: Run, incidents: Incidents) -> str:
             return STOOD_STILL
         if had_seconds - seconds_of(incidents.waits.get(first.pid, ()), first.end, death) < JUST_BEFORE_SECONDS:
             return HAD_NO_CPU
+        if had_seconds - seconds_of(incidents.cuts.get(first.pid, ()), first.end, death) < JUST_BEFORE_SECONDS:
+            return CUT_OFF
     # The process that was cut off may also be the one with the later run.
     for excuse in _excuses(incidents):
         if excuse.covers(first) or excuse.covers(second):

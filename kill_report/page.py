@@ -90,9 +90,9 @@ that takes longer than everything else.
   good are in the set `dead`. A job that did neither is *lost*.
 - A repeat is *explained* if the job's first run was in progress, or had ended less than a second before, when one of
   three things happened: its process was killed, its machine was cut off or stood still for longer than its lease, or
-  its server was killed with an `appendfsync` that does not sync every write. Time in which the machine stood still, or
-  the process waited for a CPU, does not count. All other repeats are *unexplained*, and so are two runs of a job that
-  overlap without such a reason.
+  its server was killed with an `appendfsync` that does not sync every write. Time in which the machine stood still or
+  was cut off, or the process waited for a CPU, does not count. All other repeats are *unexplained*, and so are two runs
+  of a job that overlap without such a reason.
 - A Redis that was killed while it wrote its append-only file rewrites the file when it is back, as
   [Delivery](delivery.md#what-rediss-settings-decide) advises.
 - Programs that enqueue are killed, too. Once a push has returned, its job must run.

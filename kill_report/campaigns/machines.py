@@ -179,12 +179,17 @@ def _cut_off(stage: Stage, machine: Machine, guests: list[Guest], seconds: float
     machine.plug(True)
     is_long = seconds > LEASE_SECONDS
     stage.faults[f"machine cut off for {'longer' if is_long else 'less'} than the lease"] += 1
-    if is_long:
-        # Until its workers have noticed that they were declared dead.
-        until = time.monotonic() + 2 * LEASE_SECONDS
-        for guest in guests:
-            if guest.machine is machine:
-                stage.excuse(guest.generation, began, until, "its machine was cut off for longer than the lease")
+    # Until its workers have noticed that they were declared dead.
+    until = time.monotonic() + 2 * LEASE_SECONDS
+    for guest in guests:
+        if guest.machine is not machine:
+            continue
+        if is_long:
+            stage.excuse(guest.generation, began, until, "its machine was cut off for longer than the lease")
+        else:
+            # TCP sends lost packets again after pauses, each twice as long as the one before it: the last one may end
+            # as long after the cut as the cut was.
+            stage.incidents.cuts.setdefault(guest.generation, []).append((began, began + 2 * seconds))
 
 
 def _merge(stage: Stage, guests: list[Guest]) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from kill_report.books import (
+    CUT_OFF,
     HAD_NO_CPU,
     JUST_ENDED,
     OUTLASTED_LEASE,
@@ -104,6 +105,16 @@ def test_a_time_when_the_process_had_no_cpu_is_left_out() -> None:
     verdict = judge(runs, {0, 1}, set(), incidents)
 
     assert verdict.repeats == {HAD_NO_CPU: 1, UNEXPLAINED: 1}
+
+
+def test_a_time_when_nothing_that_the_process_sent_arrived_is_left_out() -> None:
+    """A kill soon after a short cut: the acknowledgement was still to be sent again. Others have no such time."""
+    runs = [ran(0, 7, 8.0, 8.0), ran(0, 9, 15.0, 16.0), ran(1, 8, 8.0, 8.0), ran(1, 9, 15.0, 16.0)]
+    incidents = Incidents({7: 10.0, 8: 10.0}, cuts={7: [(8.1, 9.9)]})
+
+    verdict = judge(runs, {0, 1}, set(), incidents)
+
+    assert verdict.repeats == {CUT_OFF: 1, UNEXPLAINED: 1}
 
 
 def test_it_is_noted_when_a_process_waits_for_a_cpu(tmp_path: Path) -> None:

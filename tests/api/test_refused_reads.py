@@ -12,7 +12,7 @@ from sidekiq_py.errors import RedisReplyError
 @pytest.mark.parametrize(
     ("command", "read"),
     [
-        ("hgetall", lambda url: Metrics(pool=url).totals(minutes=5)),
+        ("hscan", lambda url: Metrics(pool=url).totals(minutes=5)),
         ("hmget", lambda url: Metrics(pool=url).for_job("HardJob", minutes=5)),
         ("bitfield_ro", lambda url: Metrics(pool=url).for_job("HardJob", minutes=5)),
         ("hgetall", lambda url: BulkRuns(pool=url).latest()),

@@ -2,6 +2,10 @@
 
 from sidekiq_py.errors import RedisError, RedisReplyError
 
+# Where a server was found, the error says what to do. One that hangs up at once, as a proxy does whose Redis is not up
+# yet, may have no connection free, and that advice names the limit. Sentinels may start later, or be in a failover.
+_MAY_PASS = ("maxclients", "no sentinel knows a primary")
+
 
 def passes_by_itself(error: RedisError) -> bool:
     """
@@ -11,6 +15,4 @@ def passes_by_itself(error: RedisError) -> bool:
     """
     if isinstance(error, RedisReplyError):
         return not error.is_lasting and error.code != "NOAUTH"
-    # Where a server was found, the error says what to do. One that hangs up at once, as a proxy does whose Redis is not
-    # up yet, may have no connection free, and that advice names the limit.
-    return not error.is_lasting and (not error.is_advised or "maxclients" in str(error))
+    return not error.is_lasting and (not error.is_advised or any(sign in str(error) for sign in _MAY_PASS))

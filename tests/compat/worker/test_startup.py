@@ -82,6 +82,17 @@ def test_a_host_whose_name_is_not_known_yet_is_waited_for(start: Start) -> None:
     eventually(lambda: waits(worker), within_seconds=60)
 
 
+def test_sentinels_that_know_no_primary_yet_are_waited_for(start: Start) -> None:
+    """They may start later than the worker, or be in the middle of a failover."""
+    url, options = "sentinel://127.0.0.1:1", {"master_name": "jobs"}
+    settings = {"broker_url": url, "result_backend": url}
+    settings |= {"broker_transport_options": options, "result_backend_transport_options": options}
+    worker = start("redis://127.0.0.1:1/0", "-P", "solo", BROKER_SETTINGS=json.dumps(settings))
+
+    eventually(lambda: waits(worker), within_seconds=60)
+    assert "no sentinel knows a primary for 'jobs'" in worker.log
+
+
 @pytest.mark.parametrize(
     ("pool", "number", "how", "code"),
     [

@@ -37,6 +37,7 @@ _WHERE_A_SERVER_WAS_FOUND = {
     "BrokenPipeError": _HUNG_UP_AT_ONCE,
     "Connection lost": _HUNG_UP_AT_ONCE,
     "Connection closed by server": _HUNG_UP_AT_ONCE,
+    "EOF occurred in violation of protocol": _HUNG_UP_AT_ONCE,
     _ALERT_OF_TLS: "That is how a server that uses TLS answers: write rediss:// in the URL",
     "handshake operation timed out": "If this server does not use TLS, write redis:// in the URL, not rediss://",
     "max number of clients reached": "All connections that its `maxclients` allows are in use: `redis-cli CLIENT LIST` "

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from socketserver import BaseRequestHandler, TCPServer
 from typing import Any
 
 import pytest
@@ -91,6 +92,23 @@ def test_sentinels_that_know_no_primary_yet_are_waited_for(start: Start) -> None
 
     eventually(lambda: waits(worker), within_seconds=60)
     assert "no sentinel knows a primary for 'jobs'" in worker.log
+
+
+@pytest.mark.parametrize("scheme", ["redis", "rediss"])
+def test_a_proxy_whose_redis_is_not_up_yet_is_waited_for(start: Start, scheme: str) -> None:
+    """It accepts a connection and hangs up, also in the middle of a TLS handshake."""
+
+    class Proxy(BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(65_536)
+
+    with TCPServer(("127.0.0.1", 0), Proxy) as proxy:
+        threading.Thread(target=proxy.serve_forever, daemon=True).start()
+        try:
+            worker = start(f"{scheme}://127.0.0.1:{proxy.server_address[1]}/0", "-P", "solo")
+            eventually(lambda: waits(worker), within_seconds=60)
+        finally:
+            proxy.shutdown()
 
 
 @pytest.mark.parametrize(

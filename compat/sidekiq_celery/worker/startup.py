@@ -57,6 +57,8 @@ def wait_for_redis(worker: Any, config: Config) -> bool:
 
     try:
         with ExitStack() as stack:
+            # Whatever runs next looks by itself whether it should stop.
+            stack.callback(setattr, worker, "stop_by", _do_nothing)
             if waiting is threading.main_thread():
                 stack.enter_context(_raising_at_signals())
             pool = stack.enter_context(closing(Pool(config.redis)))
@@ -71,15 +73,12 @@ def wait_for_redis(worker: Any, config: Config) -> bool:
     except _Stopped as stopped:
         worker.on_shutting_down(*stopped.args)
         return False
-    finally:
-        # Whatever runs next looks by itself whether it should stop.
-        worker.stop_by = _do_nothing
     if is_stopped.is_set():
         worker.on_shutting_down("QUIT" if worker.state.should_terminate else "TERM")
     return not is_stopped.is_set()
 
 
-def _do_nothing(number: signal.Signals) -> None:
+def _do_nothing(number: int, frame: FrameType | None = None) -> None:
     """Take the place of a function that stops the worker."""
 
 
@@ -115,9 +114,10 @@ def _raising_at_signals() -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in _STOP_SIGNALS}
 
     def stop(number: int, frame: FrameType | None) -> None:
-        # Another signal must not end the process before its pidfile is removed.
+        # Another signal must not end the process before its pidfile is removed. Unlike SIG_IGN, a function is not
+        # inherited by the programs that this process starts, such as itself after HUP.
         for each in before:
-            signal.signal(each, signal.SIG_IGN)
+            signal.signal(each, _do_nothing)
         raise _Stopped("QUIT" if number == signal.SIGTERM and term_is_quit() else signal_name(number))
 
     for number in before:
@@ -125,7 +125,7 @@ def _raising_at_signals() -> Iterator[None]:
     try:
         yield
     finally:
-        # Children are to inherit the handlers of before. After a signal, all of them stay ignored.
+        # Children are to inherit the handlers of before. After a signal, all of them stay without effect.
         if signal.getsignal(signal.SIGTERM) is stop:
             for number, handler in before.items():
                 signal.signal(number, handler or signal.SIG_DFL)

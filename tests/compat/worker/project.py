@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import resource
+import signal
 import threading
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -71,6 +72,14 @@ if "BROKEN_LOG" in os.environ:
         logger.addHandler(_Broken())
 
     signals.after_setup_logger.connect(_add_broken)
+
+
+if "HUP_AT_SHUTDOWN" in os.environ:
+    print(f"TERM {'is ignored' if signal.getsignal(signal.SIGTERM) is signal.SIG_IGN else 'ends this process'}")
+
+    @signals.worker_shutting_down.connect(weak=False)
+    def _hang_up(**_: Any) -> None:
+        os.kill(os.getpid(), signal.SIGHUP)
 
 
 if "REPLACED_INITIALIZER" in os.environ:

@@ -148,6 +148,20 @@ def test_hup_starts_a_waiting_worker_again(absent_server: RedisServer, start: St
     eventually(lambda: waits(worker) and worker.log.count("(1/100)") == 2, within_seconds=25)
 
 
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
+def test_hup_while_a_waiting_worker_stops_starts_it_again(
+    absent_server: RedisServer, start: Start, number: signal.Signals
+) -> None:
+    """As it does one that stops after it has run. It can be stopped again from its first moment on."""
+    worker = start(absent_server.url, "-P", "solo", PAUSE_SECONDS=_NO_RETRY_IN_TIME, HUP_AT_SHUTDOWN="1")
+    eventually(lambda: waits(worker), within_seconds=60)
+
+    worker.send_signal(number)
+
+    eventually(lambda: waits(worker) and worker.log.count("(1/100)") == 2, within_seconds=25)
+    assert worker.log.count("TERM ends this process") == 2
+
+
 @pytest.mark.parametrize(
     ("pool", "settings", "tries"),
     [

@@ -31,6 +31,8 @@ STEP_SECONDS = 2.0
 
 _LONGEST_PAUSE_SECONDS = 30.0
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
+# By default, they end or suspend a process. While the worker runs, they dump its threads, reopen its log or quiet it.
+_OTHER_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTTIN, signal.SIGTSTP)
 
 
 class _Stopped(BaseException):
@@ -110,8 +112,11 @@ def _pause_seconds(app: Any, config: Config, error: RedisError, number: int) -> 
 
 @contextmanager
 def _raising_at_signals() -> Iterator[None]:
-    """Let the signals that stop a worker end what the main thread does, even a connection that is being opened."""
-    before = {number: signal.getsignal(number) for number in _STOP_SIGNALS}
+    """
+    Let the signals that stop a worker end what the main thread does, even a connection that is being opened. Others
+    that it has a use for while it runs do nothing.
+    """
+    before = {number: signal.getsignal(number) for number in (*_STOP_SIGNALS, *_OTHER_SIGNALS)}
 
     def stop(number: int, frame: FrameType | None) -> None:
         # Another signal must not end the process before its pidfile is removed. Unlike SIG_IGN, a function is not
@@ -121,7 +126,7 @@ def _raising_at_signals() -> Iterator[None]:
         raise _Stopped("QUIT" if number == signal.SIGTERM and term_is_quit() else signal_name(number))
 
     for number in before:
-        signal.signal(number, stop)
+        signal.signal(number, stop if number in _STOP_SIGNALS else _do_nothing)
     try:
         yield
     finally:

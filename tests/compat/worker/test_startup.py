@@ -138,6 +138,20 @@ def test_a_signal_ends_the_wait_at_once(
     assert not pidfile.exists()
 
 
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2, signal.SIGTTIN, signal.SIGTSTP])
+def test_a_signal_for_a_running_worker_does_not_end_one_that_waits(
+    absent_server: RedisServer, start: Start, number: signal.Signals
+) -> None:
+    """Such as the one after a rotation of logs. Nor is it suspended: it would not notice that it is to stop."""
+    worker = start(absent_server.url, "-P", "solo", PAUSE_SECONDS=_NO_RETRY_IN_TIME)
+    eventually(lambda: waits(worker), within_seconds=60)
+
+    worker.send_signal(number)
+    worker.send_signal(signal.SIGTERM)
+
+    assert worker.wait(within_seconds=25) == 0
+
+
 def test_hup_starts_a_waiting_worker_again(absent_server: RedisServer, start: Start) -> None:
     """As it does a worker that runs."""
     worker = start(absent_server.url, "-P", "solo", PAUSE_SECONDS=_NO_RETRY_IN_TIME)

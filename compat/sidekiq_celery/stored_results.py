@@ -152,7 +152,8 @@ def page(
         after: `ResultPage.next` of the previous page.
         states: The states to return; all if empty.
         name: Text that the task's name must contain; only results with `result_extended` have a name.
-        begins_workflow: True to return only tasks that called others and were not called by one.
+        begins_workflow: True to return only tasks that called others and were not called by one, and those whose
+            result is not read: that of a task that called very many is large.
         limit: About how many results to return.
         look_at: How many Redis keys to examine at most.
 
@@ -173,7 +174,7 @@ def page(
             if (
                 (states and result.state not in states)
                 or name not in (result.name or "")
-                or (begins_workflow and (result.parent_id or not result.children))
+                or (begins_workflow and size is not None and (result.parent_id or not result.children))
             ):
                 continue
             found.append(allowance.fitted(result, size))
@@ -188,22 +189,22 @@ class _Allowance:
     def __init__(self) -> None:
         self._left = _MOST_PAGE_BYTES
 
-    def fitted(self, result: StoredResult, size: int) -> StoredResult:
-        """The result, or what a page says of it once it is full."""
-        self._left -= size
-        return result if self._left >= 0 else _too_large(result.task_id, result.state, size)
+    def fitted(self, result: StoredResult, size: int | None) -> StoredResult:
+        """The result, or what a page says of it once it is full. One without a size stays as it is."""
+        self._left -= size or 0
+        return result if self._left >= 0 or size is None else _too_large(result.task_id, result.state, size)
 
 
-def _sized(app: App, backend: RedisBackend, task_ids: Sequence[str]) -> Iterator[tuple[StoredResult, int]]:
+def _sized(app: App, backend: RedisBackend, task_ids: Sequence[str]) -> Iterator[tuple[StoredResult, int | None]]:
     """
-    The results with their bytes, a few megabytes in a round trip. Those that are too large are not read, and count 0.
+    The results with their bytes, a few megabytes in a round trip. Those that are too large are not read: None.
     """
     sizes = dict(zip(task_ids, backend.sizes([backend.get_key_for_task(one) for one in task_ids]), strict=True))
     large = [task_id for task_id, size in sizes.items() if size > _MOST_BYTES]
     texts = backend.beginnings([backend.get_key_for_task(task_id) for task_id in large], _STATE_BYTES) if large else []
     for task_id, text in zip(large, texts, strict=True):
         state = _STATE.match(text)
-        yield _too_large(task_id, state[1].decode() if state else "", sizes[task_id]), 0
+        yield _too_large(task_id, state[1].decode() if state else "", sizes[task_id]), None
     for part in _parts(sizes):
         for result in read(app, part).values():
             yield result, sizes[result.task_id]

@@ -99,6 +99,19 @@ def test_workflows_that_have_ended_are_listed_by_their_first_task(operator: Visi
     assert "/celery/workflows?ended=1" in operator.get("/celery/workflows").text
 
 
+def test_the_workflow_of_very_many_tasks_is_listed_among_those_that_have_ended(
+    operator: Visitor, redis_client: redis.Redis
+) -> None:
+    """The result of its first task is too large to be read, so how many tasks that has called is not shown."""
+    store(redis_client, "first", children=[task_tuple("x" * 36)] * 180_000)
+    store(redis_client, "second", parent_id="first")
+
+    page = operator.get("/celery/workflows?ended=1")
+
+    assert re.findall(r"/celery/workflow\?id=(\w+)", page.text) == ["first"]
+    assert re.search(r"first \W SUCCESS \W ", page.shown)
+
+
 def test_large_results_are_listed_but_not_read(operator: Visitor, app: Celery, redis_client: redis.Redis) -> None:
     """By their state and size; thirty of 20 MB were one reply of 600 MB, and more than a gigabyte in the dashboard."""
     for number in range(4):

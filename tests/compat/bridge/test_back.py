@@ -346,6 +346,12 @@ def test_jobs_of_other_queues_stay_in_the_sets(app: Celery, redis_client: redis.
     assert message["headers"]["eta"].endswith("+00:00")
 
 
+def waiting(redis_client: redis.Redis) -> list[Found]:
+    """The jobs in the queue, as a bridge finds them."""
+    texts = redis_client.lrange("queue:celery", 0, -1)
+    return [Found("celery", text, ("LREM", "queue:celery", text)) for text in texts]
+
+
 def test_what_a_dead_bridge_had_claimed_is_published_when_it_is_known_to_be_dead(
     app: Celery, rabbit_url: str, redis_url: str, redis_client: redis.Redis, run_bridge: RunBridge
 ) -> None:
@@ -353,10 +359,9 @@ def test_what_a_dead_bridge_had_claimed_is_published_when_it_is_known_to_be_dead
     source = Side(Pool(RedisSettings(redis_url)), "")
     claims, others = Claims("backward", source), Claims("backward", source)
     app.tasks["side.note"].delay("a")
-    [text] = redis_client.lrange("queue:celery", 0, -1)
-    found = Found("celery", text, ("LREM", "queue:celery", text))
+    found = waiting(redis_client)
     claims.stay_alive(again=False)
-    [claim] = claims.make([(found, Moved("moved", "a", (), "celery"))])
+    [claim] = claims.make([(one, Moved("moved", "a", (), "celery")) for one in found])
 
     assert others.orphans(others.ids()) == []
     redis_client.delete(*redis_client.scan_iter("sidekiq_py:bridge:alive:*"))
@@ -376,9 +381,7 @@ def test_what_a_dead_bridge_had_claimed_is_published_by_one_of_those_that_find_i
     for number in range(3):
         app.tasks["side.note"].delay(number)
     judge = backward.Backward(app, {}, CeleryLayout()).judge
-    found = [
-        Found("celery", text, ("LREM", "queue:celery", text)) for text in redis_client.lrange("queue:celery", 0, -1)
-    ]
+    found = waiting(redis_client)
     orphans = Claims("backward", source).make([(one, judge(one)) for one in found])  # type: ignore[misc]
     ledgers = Ledger(), Ledger()
 
@@ -399,9 +402,8 @@ def test_claims_of_a_bridge_that_stood_still_have_one_owner(
     source = Side(Pool(RedisSettings(redis_url)), "")
     owner, other = Claims("backward", source), Claims("backward", source)
     app.tasks["side.note"].delay("a")
-    [text] = redis_client.lrange("queue:celery", 0, -1)
-    found = Found("celery", text, ("LREM", "queue:celery", text))
-    made = owner.make([(found, Moved("moved", "a", (), "celery"))])
+    found = waiting(redis_client)
+    made = owner.make([(one, Moved("moved", "a", (), "celery")) for one in found])
 
     adopted = [claims.adopt(made) for claims in ((owner, other) if is_owner_first else (other, owner))]
 

@@ -36,6 +36,7 @@ from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.scripts import Script
 from sidekiq_py.redis_access.connection.settings import RedisSettings, place, redact
+from sidekiq_py.redis_access.connection.slices import slices_by_bytes
 from sidekiq_py.redis_access.extension import revoked
 from sidekiq_py.redis_access.job_path.failed_jobs import Command, DeadLimits, add_to_dead, add_to_retry, trim_dead
 from sidekiq_py.redis_access.job_path.promote import Move, move, move_to
@@ -62,7 +63,7 @@ __all__ = (  # noqa: RUF022 — by what they are for
     "declared_classes",
     # Redis, and the time.
     "Link", "Pool", "RedisSettings", "Script", "Sentinels", "is_same_database", "monotonic", "now_seconds", "place",
-    "redact", "sentinels_of",
+    "redact", "sentinels_of", "slices_by_bytes",
 )  # fmt: skip
 
 CONTRACT = 1

@@ -28,6 +28,7 @@ from sidekiq_celery.backends.redis import RedisBackend
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_py.errors import JsonParseError
+from sidekiq_py.extension import slices_by_bytes
 from sidekiq_py.payloads import loads
 
 __all__ = ("ResultPage", "StoredResult", "page", "read", "read_with_group")
@@ -35,9 +36,8 @@ __all__ = ("ResultPage", "StoredResult", "page", "read", "read_with_group")
 _SCANNED_AT_ONCE = 1000
 # A larger result is not decompressed: anyone may have written it, and a page has fifty.
 _MOST_BYTES = 8 * 1024 * 1024
-# Of the results that a page returns, and of those that it reads in one round trip.
+# Of the results that a page returns.
 _MOST_PAGE_BYTES = 32 * 1024 * 1024
-_READ_AT_ONCE_BYTES = 4 * 1024 * 1024
 # Celery's JSON begins with the state.
 _STATE = re.compile(rb'\{"status": "([A-Za-z0-9_-]{1,40})"')
 _STATE_BYTES = 60
@@ -205,24 +205,9 @@ def _sized(app: App, backend: RedisBackend, task_ids: Sequence[str]) -> Iterator
     for task_id, text in zip(large, texts, strict=True):
         state = _STATE.match(text)
         yield _too_large(task_id, state[1].decode() if state else "", sizes[task_id]), None
-    for part in _parts(sizes):
+    for part in slices_by_bytes([task_id for task_id in sizes if sizes[task_id] <= _MOST_BYTES], sizes.__getitem__):
         for result in read(app, part).values():
             yield result, sizes[result.task_id]
-
-
-def _parts(sizes: Mapping[str, int]) -> Iterator[list[str]]:
-    part: list[str] = []
-    total = 0
-    for task_id, size in sizes.items():
-        if size > _MOST_BYTES:
-            continue
-        if part and total + size > _READ_AT_ONCE_BYTES:
-            yield part
-            part, total = [], 0
-        part.append(task_id)
-        total += size
-    if part:
-        yield part
 
 
 def _too_large(task_id: str, state: str, size: int) -> StoredResult:

@@ -33,7 +33,7 @@ def timetable(pool: Pool) -> Iterator[Finding]:
     if not jobs:
         return
     now = store.redis_now(pool)
-    bad = [job for job in jobs if job.problem]
+    bad = [job for job in jobs if job.problem and not job.is_for_ruby]
     for job in bad:
         if job.is_unread:
             advice = "Let this user read its keys, or run the doctor as a user who may."
@@ -46,6 +46,7 @@ def timetable(pool: Pool) -> Iterator[Finding]:
             (job.name,),
         )
     yield from _two_layouts(jobs)
+    yield from _for_ruby(jobs)
     yield from _zoneless(jobs)
     yield from _clock(jobs, now)
     yield from _lost(pool, jobs, now)
@@ -67,6 +68,18 @@ def _two_layouts(jobs: list[StoredJob]) -> Iterator[Finding]:
             "Releases 1.x and 2.x of sidekiq-cron both have jobs in this Redis: they use different keys, so each "
             "job fires twice.",
             "Run only one of them; 2.x takes over the jobs of 1.x when it starts.",
+        )
+
+
+def _for_ruby(jobs: list[StoredJob]) -> Iterator[Finding]:
+    names = [job.name for job in jobs if job.is_for_ruby]
+    if names:
+        jobs_with_texts = counted(len(names), "periodic job with a cron text", "periodic jobs with cron texts")
+        yield note(
+            f"Ruby declares {jobs_with_texts} that cannot be read here: {listed(names)}. Ruby fires what its fugit can "
+            "read; no ticks are shown here.",
+            "To see the ticks here, write the times as in `0 17 * * tue`.",
+            names,
         )
 
 

@@ -102,6 +102,8 @@ def next_ticks(name: str, count: int, tz: str | None, as_json: bool) -> None:
     if job is not None and tz is not None:
         raise click.UsageError(f"--tz is for a cron text; {name} is a periodic job, with the text {job.cron}")
     ticks = job.next_ticks(count) if job is not None else jobs.next_ticks(_cron_text(jobs, name, tz), count)
+    if job is not None and job.stored.is_for_ruby:
+        raise click.ClickException(f"the next ticks of the periodic job {name} cannot be shown: {job.problem}")
     if job is not None and not ticks and job.problem:
         raise click.ClickException(f"the periodic job {name} never fires: {job.problem}")
     if as_json:

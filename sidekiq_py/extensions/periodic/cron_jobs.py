@@ -94,7 +94,7 @@ class CronJob:
 
     @property
     def problem(self) -> str | None:
-        """Why it cannot fire: its hash is damaged, or its text cannot be parsed. None if all is well."""
+        """Why Python cannot fire it: its hash is damaged, or its text cannot be parsed. None if all is well."""
         return self.stored.problem
 
     @property

@@ -212,6 +212,11 @@ def zone_at(text: str, name: str, position: int) -> tzinfo:
     )
 
 
+def may_be_read_by_ruby(text: str) -> bool:
+    """True for texts rejected here that a release of fugit may read: English phrases, and its newer `&` and `~`."""
+    return re.match(r"[*/@\d]", text, re.ASCII) is None or "&" in text or "~" in text
+
+
 def _no_fields(text: str) -> str:
     if text == "@reboot":
         return "@reboot is not a time that a fleet could share"

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.extensions.periodic import verbs
-from sidekiq_py.extensions.periodic.cron_text import CronText, CronTextError, parse
+from sidekiq_py.extensions.periodic.cron_text import CronText, CronTextError, may_be_read_by_ruby, parse
 from sidekiq_py.extensions.periodic.keys import CHANGES, DECLARED, DEFAULT_NAMESPACE, OWN_PREFIX, set_key
 from sidekiq_py.extensions.periodic.layout import (
     LATEST,
@@ -49,6 +49,7 @@ class StoredJob(NamedTuple):
         cron: The parsed text; None if it cannot be parsed.
         problem: What is wrong with it, or None.
         is_unread: True if Redis refused to let its keys be read; for others, the job may be in order.
+        is_for_ruby: True if Ruby declared it with a text that cannot be read here, and may be read there.
     """
 
     key: str
@@ -58,6 +59,7 @@ class StoredJob(NamedTuple):
     cron: CronText | None = None
     problem: str | None = None
     is_unread: bool = False
+    is_for_ruby: bool = False
 
     @property
     def name(self) -> str:
@@ -218,6 +220,9 @@ def _stored(key: str, layout: Layout, hashed: Any, own: Any) -> StoredJob:
     try:
         return StoredJob(key, layout, entry, state, *_timetable(entry.cron))
     except CronTextError as error:
+        if not state.is_ours and may_be_read_by_ruby(entry.cron):
+            problem = f"only Ruby may be able to read {entry.cron!r}, so its ticks are unknown here"
+            return StoredJob(key, layout, entry, state, problem=problem, is_for_ruby=True)
         return StoredJob(key, layout, entry, state, problem=str(error))
 
 

@@ -225,6 +225,18 @@ def test_next_says_why_a_job_never_fires(run: Callable[..., Any], redis_client: 
     assert "Error: the periodic job ruby never fires: cron text '@every 0.0001s'" in said
 
 
+def test_next_does_not_say_that_a_text_that_only_ruby_reads_never_fires(
+    run: Callable[..., Any], redis_client: redis.Redis
+) -> None:
+    """fugit reads more phrases than we do."""
+    redis_client.sadd("cron_jobs:default", "cron_job:default:ruby")
+    redis_client.hset("cron_job:default:ruby", mapping={"name": "ruby", "klass": "R", "cron": "every tuesday at 5 pm"})
+
+    said = run("next", "ruby", exit_code=1)
+
+    assert "Error: the next ticks of the periodic job ruby cannot be shown: only Ruby may be able to read" in said
+
+
 @pytest.mark.parametrize("name", ["reprot", "2nd_report"])
 def test_next_says_of_a_mistyped_name_that_there_is_no_such_job(
     name: str, run: Callable[..., Any], start: Start

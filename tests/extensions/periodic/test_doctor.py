@@ -67,6 +67,15 @@ def test_a_job_that_cannot_fire_is_a_problem(redis_client: redis.Redis, fields: 
     assert found("problem", part)
 
 
+@pytest.mark.parametrize("text", ["every tuesday at 5 pm", "0 9 * * mon&tue"])
+def test_a_text_that_only_ruby_reads_is_no_problem(text: str, redis_client: redis.Redis) -> None:
+    """Ruby fires such a job, so nobody is told to remove it. A declaration in Python would have been refused."""
+    save(redis_client, "cron_job:default:theirs", cron=text)
+
+    assert found("note", "Ruby declares 1 periodic job with a cron text that cannot be read here: theirs")
+    assert not [sentence for level, sentence in seen() if level == "problem"]
+
+
 def test_a_key_of_another_type_is_a_problem(redis_client: redis.Redis) -> None:
     """Another program wrote it."""
     redis_client.sadd("cron_jobs", "cron_job:text")

@@ -51,6 +51,19 @@ def test_periodic_jobs_are_listed(visitor, report):
     assert 'aria-current="page">Periodic<' in page.text
 
 
+def test_the_ticks_of_a_text_that_only_ruby_reads_are_unknown(visitor, redis_client):
+    """They were said to come never; Ruby fires such a job."""
+    fields = {"name": "theirs", "klass": "R", "cron": "every tuesday at 5 pm", "status": "enabled"}
+    redis_client.sadd("cron_jobs:default", "cron_job:default:theirs")
+    redis_client.hset("cron_job:default:theirs", mapping=fields)
+
+    shown = visitor("viewer").get("/cron/job?name=theirs").shown
+
+    assert "only Ruby may be able to read 'every tuesday at 5 pm'" in shown
+    assert "Unknown." in shown
+    assert "Never." not in shown
+
+
 def test_the_list_reads_periodic_jobs_once(visitor, report, round_trips):
     """Their names, their hashes, and what other schedulers have; it once read the first two twice."""
     viewer = visitor("viewer")

@@ -141,8 +141,8 @@ class BatchStatus:
 
     @property
     def progress(self) -> float:
-        """The share of jobs that have succeeded, from 0.0 to 1.0."""
-        return 1.0 if self.total == 0 else (self.total - self.pending) / self.total
+        """The share of jobs that have succeeded, from 0.0 to 1.0. Without jobs, 1.0 once the batch is complete."""
+        return float(self.complete) if self.total == 0 else (self.total - self.pending) / self.total
 
     @property
     def dead_jids(self) -> list[str]:

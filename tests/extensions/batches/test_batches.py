@@ -261,6 +261,21 @@ def test_a_success_is_final(app: Program) -> None:
     assert [event for event, _, _ in app.calls] == ["complete", "success"]
 
 
+def test_a_batch_whose_jobs_are_still_to_be_added_has_made_no_progress(app: Program) -> None:
+    """A page that reads it between the opening of its block and the first push would show a full bar."""
+    parent, child = sidekiq.Batch(), sidekiq.Batch()
+    with parent.jobs():
+        assert parent.status().progress == 0.0
+        with child.jobs():
+            app.deed.perform_async("ok")
+    assert parent.status().progress == 0.0
+
+    empty = sidekiq.Batch()
+    with empty.jobs():
+        pass
+    assert empty.status().progress == 1.0
+
+
 def test_an_empty_batch_calls_back_at_once(app: Program, worker: Any) -> None:
     """There is nothing to wait for."""
     batch = watched(app)

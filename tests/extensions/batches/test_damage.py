@@ -346,7 +346,7 @@ def test_a_number_of_a_batch_that_is_none_reads_as_damage(app: Program, field: s
 
     status = batch.status()
 
-    assert (status.damaged, status.progress) == ([field], 1.0 if field == "total" else status.progress)
+    assert (status.damaged, status.progress) == ([field], 0.0 if field == "total" else status.progress)
     json.dumps(status.as_dict(), allow_nan=False)
 
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from sidekiq_py import program
 from sidekiq_py.clock import now_seconds
@@ -11,12 +11,6 @@ from sidekiq_py.extension import Effect, EndKind, Extension, JobEnd, Payload, Pu
 from sidekiq_py.extensions.status import keys
 from sidekiq_py.extensions.status.progress import Run, Runs, aprogress, progress
 from sidekiq_py.middleware.chain import ServerMiddleware
-from sidekiq_py.wire.dialect import Dialect
-from sidekiq_py.wire.json_dialect import dumps
-
-if TYPE_CHECKING:
-    # This loads all of the data API, so it is only imported if a job is declared with a status.
-    from sidekiq_py.api.job_record import JobRecord
 
 OPTION = "status"
 
@@ -52,13 +46,13 @@ class StatusExtension(Extension):
         """Write `queued`, for jobs that are declared with a status."""
         if jobs.options.get(OPTION) is not True:
             return
-        from sidekiq_py.api.job_record import JobRecord  # as above
+        from sidekiq_py.api.job_record import JobRecord  # loads all of the data API
 
         now = now_seconds()
         for job in jobs:
             record = JobRecord(job.raw)
             if record.get(OPTION) is True and not job.is_stopped:
-                jobs.write(keys.write(job.jid, now, _first_fields(record, jobs.dialect, now)))
+                jobs.write(keys.write(job.jid, now, keys.first_fields(record, jobs.dialect, now)))
 
     def around(self) -> ServerMiddleware | None:
         """Write `working` before the job starts. A failure to write it does not fail the job."""
@@ -97,17 +91,3 @@ class _Working:
         if payload.get(OPTION) is True:
             await asyncio.to_thread(self._runs.begin, payload)
         return await call_next()
-
-
-def _first_fields(record: "JobRecord", dialect: Dialect, now: float) -> dict[str, Any]:
-    """Source: sidekiq-status 4.0.0, client_middleware.rb, which writes an empty object if there are no arguments."""
-    args = record.display_args
-    older = {"update_time": int(now)} if dialect.has_older_status_gem else {}
-    return {
-        "jid": record.jid,
-        "status": "queued",
-        "worker": record.display_class or record.klass,
-        "args": dumps(args, dialect.float_text).decode() if args else "{}",
-        "enqueued_at": int(now),
-        **older,
-    }

@@ -8,9 +8,15 @@ Source: sidekiq-status 3.0.3 and 4.0.0, storage.rb, client_middleware.rb, server
     are strings; all times are whole seconds since the epoch.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sidekiq_py.extension import Command, Verb
+from sidekiq_py.wire.dialect import Dialect
+from sidekiq_py.wire.json_dialect import dumps
+
+if TYPE_CHECKING:
+    # This loads all of the data API, so it is only imported if a job is declared with a status.
+    from sidekiq_py.api.job_record import JobRecord
 
 TTL_SECONDS = 30 * 60
 PREFIX = "sidekiq:status:"
@@ -53,3 +59,21 @@ def write(jid: str, now: float, fields: dict[str, Any], *, verb: Verb = WRITE) -
     # A lone surrogate, as in a file name, must not make the script fail that also settles the job.
     words = [str(part).encode(errors="backslashreplace") for pair in fields.items() for part in pair]
     return (verb.name, of(jid), TTL_SECONDS, "updated_at", int(now), *words)
+
+
+def first_fields(record: "JobRecord", dialect: Dialect, enqueued_at: float) -> dict[str, Any]:
+    """
+    What a push writes.
+
+    Source: sidekiq-status 4.0.0, client_middleware.rb, which writes an empty object if there are no arguments.
+    """
+    args = record.display_args
+    older = {"update_time": int(enqueued_at)} if dialect.has_older_status_gem else {}
+    return {
+        "jid": record.jid,
+        "status": "queued",
+        "worker": record.display_class or record.klass,
+        "args": dumps(args, dialect.float_text).decode() if args else "{}",
+        "enqueued_at": int(enqueued_at),
+        **older,
+    }

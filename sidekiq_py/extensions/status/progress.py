@@ -115,8 +115,11 @@ class Runs:
         run = Run(payload, has_status=True, audiences=_audiences(payload))
         self._runs[run.jid] = run
         self._handle_run(payload)
+        working = {"status": "working", "started_at": int(now_seconds())}
         try:
-            _write(_pool(), run, {"status": "working", "started_at": int(now_seconds())})
+            if _write(_pool(), run, working, read="jid") is None:
+                # The status has expired while the job waited, for its time, its turn or its retry.
+                _write(_pool(), run, {**_first_fields(payload), **working})
         except RedisError as error:
             self._failed(run, error)
 
@@ -320,18 +323,27 @@ def _audiences(payload: Payload) -> list[Audience]:
     return [audience for audience in found if audience.wants(payload)]
 
 
-def _write(pool: Pool, run: Run, fields: dict[str, Any]) -> bytes | None:
-    """Write, and read whether the job should stop, in one round trip."""
+def _first_fields(payload: Payload) -> dict[str, Any]:
+    from sidekiq_py.api.job_record import JobRecord  # loads all of the data API
+
+    record, now = JobRecord.of_payload(payload), now_seconds()
+    pushed_at = record.enqueued_at
+    dialect = sync_client.current().detection.dialect(now)
+    return keys.first_fields(record, dialect, now if pushed_at is None else pushed_at.timestamp())
+
+
+def _write(pool: Pool, run: Run, fields: dict[str, Any], *, read: str = "stop") -> bytes | None:
+    """Write, and read a field, in one round trip; by default whether the job should stop."""
     commands = run.commands(fields, now_seconds())
     if not commands:
         return None
     call, full_call = settle_script.write_calls(commands)
-    stop = ("HGET", keys.of(run.jid), "stop")
+    reading = ("HGET", keys.of(run.jid), read)
 
     def send(link: Any) -> bytes | None:
-        replies = link.batch([call, stop])
+        replies = link.batch([call, reading])
         if is_unknown(replies[0]):
-            replies = link.batch([full_call, stop])
+            replies = link.batch([full_call, reading])
         found: bytes | None = raise_first(replies)[1]
         return found
 

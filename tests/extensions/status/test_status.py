@@ -172,6 +172,27 @@ def test_a_jobs_life_is_written_to_its_end(kind: str, redis_client: redis.Redis,
     assert last["ended_at"]
 
 
+def test_a_job_that_waited_longer_than_its_status_lives_is_named_again(
+    redis_client: redis.Redis, work: Callable[[], None]
+) -> None:
+    """Half an hour is soon over for a job that is scheduled or retried. The gem's page lists its class."""
+
+    @sidekiq.job(name="Import", status=True)
+    def run(path: str) -> None:
+        sidekiq.current_job().progress(at=5, total=10)  # type: ignore[union-attr]
+
+    jid = run.perform_async("a.csv")
+    pushed = status_of(redis_client, jid)
+    redis_client.delete(f"sidekiq:status:{jid}")
+    work()
+
+    eventually(lambda: status_of(redis_client, jid).get("status") == "complete")
+    last = status_of(redis_client, jid)
+    assert (last["jid"], last["worker"], last["args"]) == (jid, "Import", '["a.csv"]')
+    assert int(last["enqueued_at"]) - int(pushed["enqueued_at"]) in (-1, 0)
+    assert last["pct_complete"] == "50"
+
+
 def test_a_failure_says_whether_it_is_retried(redis_client: redis.Redis, work: Callable[[], None]) -> None:
     """`retrying`, then `failed` where no retry is left."""
 

@@ -74,6 +74,21 @@ def test_fake_mode_runs_jobs_and_callbacks() -> None:
             batch.jobs().__enter__()
 
 
+@pytest.mark.parametrize("callback", ["Billing::ImportDone#on_success", "Billing::ImportDone"])
+def test_a_callback_of_ruby_s_stays_in_place(callback: str) -> None:
+    """As every job of the Ruby side does, so that the test can assert on it."""
+    with fake() as enqueued:
+        batch = sidekiq.Batch().on("success", callback)
+        with batch.jobs():
+            push("ok")
+
+        assert enqueued.drain() == 1
+
+        assert batch.status().success
+        [waiting] = enqueued
+        assert waiting.args[:2] == [batch.bid, "success"]
+
+
 def test_inline_mode_runs_them_at_once() -> None:
     """The callbacks come as the block is left."""
     with inline():

@@ -86,7 +86,7 @@ def test_push_at_takes_epoch_seconds_and_iso_times(run, redis_client, at):
             ("HardWorker", "-u", "redis://localhost:1/O"),
             "'redis://localhost:1/O'; what follows the host and port must be",
         ),
-        (("HardWorker", "-u", "redis://:a/b@localhost:1/0"), "redis://:***@localhost:1/0'; what follows the host and"),
+        (("HardWorker", "-u", "redis://:a/b@localhost:1/0"), "redis://:***@localhost:1/0'; a character before the"),
     ],
 )
 def test_what_is_wrong_with_a_push_is_said_with_advice(run, redis_client, arguments, advice):

@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 import redis
@@ -34,23 +35,67 @@ def test_a_database_that_is_not_a_number_is_refused(path, scheme):
         RedisSettings(f"{scheme}://localhost:6379{path}")
 
 
-def test_a_password_with_a_slash_is_not_printed():
-    """The part behind the slash looks like a database."""
-    with pytest.raises(ConfigError, match="%2F for /") as refused:
-        RedisSettings("redis://user:hush/hush@localhost:6379/0")
-
-    assert "hush" not in str(refused.value)
-
-
 @pytest.mark.parametrize(
-    "url", ["redis://:hush#x@host/0", "rediss://u:hush?x@host:1/0", "redis://:12#hush@localhost/0"]
+    "url",
+    [
+        "redis://user:hush/hush@localhost:6379/0",
+        "redis://hush/hush@localhost:6379/0",
+        "redis://:12/hush@localhost",
+        "redis://:hush#x@host/0",
+        "redis://:12#hush@localhost/0",
+        "rediss://u:hush?x@host:1/0",
+        "redis://:12?hush@localhost",
+        "redis://user:12?hush@host:6379/0",
+        "redis://hush?hush@host:6379/0",
+        "redis://user:12?hush=hush&hush=@host/0",
+        "redis://user:12@?hush@host:6379/0",
+        "redis://:?hush@localhost",
+        "redis://user:hush[x@host/0",
+        "redis+sentinel://:12?hush@one:26379,two/mymaster/0",
+        "redis+sentinel://:hush/hush@one:26379,two/mymaster/0",
+        "redis+sentinel://:hush[hush@one:26379,two/mymaster/0",
+        "unix://:hush?hush@/run/redis.sock",
+        "unix://:hush/hush@/run/redis.sock?db=1",
+    ],
 )
-def test_a_password_with_a_hash_or_question_mark_is_not_printed(url):
-    """The URL ends there, so the password's start is read as a port: that of another server, if it is a number."""
-    with pytest.raises(ConfigError, match="%3F for \\? and %23 for #") as refused:
+def test_a_password_that_is_not_encoded_is_refused_and_not_printed(url):
+    """The part with the host ends at that character, and a number before it would be the port of another server."""
+    with pytest.raises(ConfigError, match="In a password, write %40 for @, %2F for /") as refused:
         RedisSettings(url)
 
     assert "hush" not in str(refused.value)
+    assert "a character before the @ ends the password" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://host?password=hu@sh",
+        "redis://?db=1&password=hu@sh/x?y",
+        "redis://host:6379/0?client_name=me@company",
+        "rediss://host?ssl_ca_certs=/etc/ssl/a@b.pem",
+        "redis+sentinel://one:26379,two:26379/mymaster?sentinel_username=me@company&sentinel_password=hu@sh",
+        "unix:///run/a@b.sock?db=1&password=hu@sh",
+        "unix://me:hush@/run/a@b.sock",
+    ],
+)
+def test_an_at_sign_may_be_in_an_option_or_the_path_of_a_socket(url):
+    """Only behind the host's part of a URL it tells that a password was cut off there."""
+    assert RedisSettings(url).url == url
+
+
+def test_other_signs_in_a_password_work_as_they_are_and_all_work_encoded():
+    """Ruby needs most of them encoded."""
+    password = "hu@sh:hu sh%zz%+&=;!$*(),\"'<>|^`{}~hüsh€"
+    with RedisServer() as server, redis.Redis.from_url(server.url) as admin:
+        admin.acl_setuser(
+            "me", enabled=True, passwords=[f"+{password}", f"+{password}/?#[]"], keys="*", categories=["+@all"]
+        )
+
+        for written in (password, quote(f"{password}/?#[]", safe="")):
+            url = f"redis://me:{written}@127.0.0.1:{server.port}/0"
+            assert Client(url).push({"class": "R", "args": []})
+            assert asyncio.run(AsyncClient(url).push({"class": "R", "args": []}))
 
 
 @pytest.mark.parametrize("port", ["99999", "redis", "6379,other:6379"])

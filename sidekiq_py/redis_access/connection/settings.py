@@ -9,7 +9,9 @@ from sidekiq_py.errors import ConfigError
 # The password of a URL without a user, as Ruby's redis-client and redis-cli read it; redis-py would take it for a user.
 # It is a user if a password follows: behind a colon (the user may contain an @), or in the query.
 _LONE_PASSWORD = re.compile(r"^([a-z+]+://)(?=[^:/?#]+@(?![^/?#]*@))(?!.*[?&]password=)")
-_IN_A_PASSWORD = "In a password, write %40 for @, %2F for /, %3A for :, %3F for ? and %23 for #"
+_IN_A_PASSWORD = "In a password, write %40 for @, %2F for /, %3A for :, %3F for ?, %23 for #, %5B for [ and %5D for ]"
+# Options of redis-py whose values may contain an @.
+_TEXT_OPTION = re.compile(r"[?&](?:\w*name|\w*password|ssl_\w+|host|path)=[^&#]*")
 _PASSWORD_IN_QUERY = re.compile(r"([?&][^=&#]*password=)[^&#]*", re.IGNORECASE)
 
 
@@ -61,6 +63,10 @@ class RedisSettings:
                 f"redis_url is {redact(self.url)!r}; it must start with "
                 "redis://, rediss://, unix:// or redis+sentinel://"
             )
+        if _breaks_off_in_a_password(self.url):
+            raise ConfigError(
+                f"redis_url is {redact(self.url)!r}; a character before the @ ends the password. {_IN_A_PASSWORD}"
+            )
         # redis-py takes database 0 in place of one that is not a number.
         if scheme in ("redis", "rediss") and not _is_database(self.url.partition("://")[2]):
             raise ConfigError(
@@ -82,14 +88,29 @@ class RedisSettings:
         return f"{self.namespace}:" if self.namespace else ""
 
 
-def _has_port(url: str) -> bool:
-    """False if the port of *url* is not one, as that of `redis://:pass#word@host`, where the URL ends at the `#`."""
+def _breaks_off_in_a_password(url: str) -> bool:
+    """
+    True if a `/`, `?` or `#` in a password ends the part of *url* that names the host, or a bracket makes it invalid.
+
+    redis-py, like Ruby, takes what comes before for the host: `redis://user:12?34@host` leads to port 12 of `user`.
+    """
     try:
         parts = urlsplit(url)
-        parts.port  # noqa: B018 - raises if it is not a number
+    except ValueError:
+        return "@" in url
+    if parts.scheme == "unix" and (not parts.netloc or "@" in parts.netloc):
+        # What follows is a path.
+        return False
+    return "@" in _TEXT_OPTION.sub("", f"{parts.path}?{parts.query}#{parts.fragment}")
+
+
+def _has_port(url: str) -> bool:
+    """False if the port of *url* is not one."""
+    try:
+        urlsplit(url).port  # noqa: B018 - raises if it is not a number
     except ValueError:
         return False
-    return "@" not in parts.fragment
+    return True
 
 
 def _is_database(address: str) -> bool:
@@ -106,8 +127,10 @@ def redact(url: str) -> str:
         return url
     scheme, sep, credentials = head.partition("://") if "://" in head else ("", "", head)
     user, colon, _ = credentials.partition(":")
-    # A word alone may be the password; behind a scheme, `RedisSettings` gives a password a colon.
-    return f"{scheme}{sep}{user if colon or sep else ''}:***@{tail}"
+    # A word alone may be the password; behind a scheme, `RedisSettings` gives a password a colon,
+    # unless its rest ends up in the path or the query.
+    is_user = (colon or sep) and (not re.search("[/?#]", user) or _TEXT_OPTION.search(user))
+    return f"{scheme}{sep}{user if is_user else ''}:***@{tail}"
 
 
 def place(settings: RedisSettings) -> str:

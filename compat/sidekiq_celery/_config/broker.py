@@ -161,9 +161,7 @@ def own_url(url: str, scheme: str, options: Mapping[str, Any], use_ssl: Any) -> 
         return _sentinel_url(url, options, use_ssl)
     # kombu fails over between several servers; the engine uses one, or a sentinel.
     first = url.partition(";")[0]
-    if scheme in ("redis", "rediss"):
-        # It raises for a malformed URL, of which the lines below might keep half a password.
-        RedisSettings(scheme + first[len(scheme) :])
+    _check("unix" if scheme in ("unix", "redis+socket") else "rediss" if scheme == "rediss" else "redis", first)
     parts = urlsplit(first)
     query = dict(parse_qsl(parts.query))
     if scheme in ("unix", "redis+socket"):
@@ -174,6 +172,11 @@ def own_url(url: str, scheme: str, options: Mapping[str, Any], use_ssl: Any) -> 
     if "ssl_cert_reqs" in query:
         query["ssl_cert_reqs"] = _CERT_REQS.get(query["ssl_cert_reqs"], query["ssl_cert_reqs"])
     return _joined("rediss" if secure else "redis", parts.netloc or "localhost", parts.path, query)
+
+
+def _check(scheme: str, url: str) -> None:
+    # It raises for a malformed URL, of which the parts below might keep half a password.
+    RedisSettings(f"{scheme}://{url.partition('://')[2]}")
 
 
 def _ssl_query(use_ssl: Any) -> dict[str, str]:
@@ -199,7 +202,10 @@ def _sentinel_url(url: str, options: Mapping[str, Any], use_ssl: Any) -> str:
         raise ImproperlyConfigured(
             "broker_url is sentinel://…; name the master: broker_transport_options = {'master_name': 'mymaster'}"
         )
-    servers = [urlsplit(part if "://" in part else f"sentinel://{part}") for part in url.split(";") if part]
+    addresses = [part if "://" in part else f"sentinel://{part}" for part in url.split(";") if part]
+    for address in addresses:
+        _check("redis", address)
+    servers = [urlsplit(address) for address in addresses]
     hosts = ",".join(f"{server.hostname or 'localhost'}:{server.port or 26379}" for server in servers)
     users = [server for server in servers if server.password or server.username]
     credentials = ""

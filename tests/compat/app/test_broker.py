@@ -161,11 +161,13 @@ def test_another_broker_is_refused_when_it_is_needed(make_app, url, advice, monk
     assert "geheim" not in str(caught.value)
 
 
-@pytest.mark.parametrize("mark", ["#", "?", "/"])
-def test_half_a_password_is_not_printed(make_app, mark):
+@pytest.mark.parametrize("mark", ["#", "?", "/", "["])
+@pytest.mark.parametrize("start", ["redis://user:geheim", "redis+socket://:12", "sentinel://one;sentinel://user:12"])
+def test_half_a_password_is_not_printed(make_app, start, mark):
     """The mark should be percent-encoded; the error says so, for the broker and for results."""
-    url = f"redis://user:geheim{mark}rest@host/0"
-    app = make_app(broker=url, backend=url)
+    url = f"{start}{mark}geheim@host/0"
+    options = {"master_name": "main"}
+    app = make_app(broker=url, backend=url, broker_transport_options=options, result_backend_transport_options=options)
 
     for settings in (lambda: redis_settings(app), lambda: app.backend.get("key")):
         with pytest.raises(ConfigError, match="In a password, write") as caught:

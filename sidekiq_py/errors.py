@@ -172,13 +172,37 @@ class RedisError(SidekiqError):
         return False
 
     @property
+    def may_pass_at_start(self) -> bool:
+        """
+        True if Redis may let a program that starts in later, with no change to its settings: it is starting, loading,
+        or full. A password, a user or a database that is wrong stays wrong, and so does TLS on one side alone.
+        """
+        return not self.is_lasting
+
+    @property
     def is_about_server(self) -> bool:
         """True if the server or the connection is in trouble, so the next command would fail too."""
         return True
 
 
 class RedisConnectionError(RedisError):
-    """There is no connection; the command was not sent."""
+    """
+    There is no connection; the command was not sent.
+
+    Args:
+        message: See `RedisError`.
+        is_advised: See `RedisError`.
+        is_about_settings: True if a server was found, but other settings are needed to connect to it.
+    """
+
+    def __init__(self, message: str = "", *, is_advised: bool = False, is_about_settings: bool = False) -> None:
+        super().__init__(message, is_advised=is_advised)
+        self._is_about_settings = is_about_settings
+
+    @property
+    def may_pass_at_start(self) -> bool:
+        """See `RedisError.may_pass_at_start`."""
+        return not self._is_about_settings
 
 
 class ReplyLostError(RedisError):
@@ -243,6 +267,11 @@ class RedisReplyError(RedisError):
     def is_lasting(self) -> bool:
         """See `RedisError.is_lasting`. A failover, for example, passes by itself."""
         return self.code not in _PASSING_CODES
+
+    @property
+    def may_pass_at_start(self) -> bool:
+        """See `RedisError.may_pass_at_start`. A password that is changed passes for a program that runs, not here."""
+        return not self.is_lasting and self.code != "NOAUTH"
 
     @property
     def is_about_server(self) -> bool:

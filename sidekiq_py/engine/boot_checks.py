@@ -60,7 +60,7 @@ def check_redis(pool: Pool, *, queues: Sequence[str] = ("default",), keeps_in_fl
         server = server_info.read(pool)
     except RedisReplyError as error:
         # A server that runs a long script refuses to select a database, but not for long.
-        if not error.is_lasting and error.code != "NOAUTH":
+        if error.may_pass_at_start:
             raise
         reason = str(error).rstrip(".")
         lacks_rights = reason.startswith("NOPERM")

@@ -102,6 +102,7 @@ def test_each_sentinel_says_why_it_names_no_primary(
         f"Connection refused. 127.0.0.1:{sentinel.port}: It knows only {SERVICE!r}."
     )
     assert raised.value.is_advised
+    assert raised.value.may_pass_at_start
 
 
 def is_ordered(sentinel: Sentinel) -> bool:

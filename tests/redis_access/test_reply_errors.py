@@ -63,8 +63,9 @@ def test_a_server_without_a_free_connection_is_named_in_async_code_too(
     client.config_set("maxclients", 1)
     push = sidekiq.AsyncClient(server.url).push({"class": "A", "args": []})
 
-    with pytest.raises(RedisConnectionError, match="`maxclients` allows are in use"):
+    with pytest.raises(RedisConnectionError, match="`maxclients` allows are in use") as raised:
         asyncio.run(push)
+    assert raised.value.may_pass_at_start
 
 
 def test_a_key_of_another_type(server: RedisServer, client: redis.Redis) -> None:
@@ -144,13 +145,17 @@ def test_tls_with_a_server_that_does_not_use_it(server: RedisServer) -> None:
     with pytest.raises(RedisConnectionError, match="write redis:// in the URL, not rediss://") as raised:
         pool.command("PING")
     assert raised.value.is_advised
+    assert not raised.value.may_pass_at_start
     pool.close()
 
 
 def test_a_database_that_the_server_does_not_have(server: RedisServer) -> None:
     pool = Pool(RedisSettings(f"redis://127.0.0.1:{server.port}/99"))
-    with pytest.raises(RedisReplyError, match="the URL ends with the number of a database that this server lacks"):
+    with pytest.raises(
+        RedisReplyError, match="the URL ends with the number of a database that this server lacks"
+    ) as raised:
         pool.command("PING")
+    assert not raised.value.may_pass_at_start
     pool.close()
 
 
@@ -219,4 +224,6 @@ def test_a_server_that_hangs_up_at_once_may_want_tls(
         with pytest.raises(RedisConnectionError, match="write rediss:// in the URL") as raised:
             push(url)
         assert raised.value.is_advised
+        # A proxy hangs up, too, whose Redis is not up yet; an alert shows that TLS is needed.
+        assert raised.value.may_pass_at_start == (hang_up is not send_alert)
         assert "is not Redis" not in str(raised.value)

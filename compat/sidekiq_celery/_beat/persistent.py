@@ -13,7 +13,6 @@ from typing import Any
 from sidekiq_celery._beat import as_data, listing, turns
 from sidekiq_celery._beat.runs import Runs, read_runs
 from sidekiq_celery._beat.scheduler import Scheduler, SchedulingError, logger
-from sidekiq_celery._config.outages import passes_by_itself
 from sidekiq_celery._send import pipeline_buffer
 from sidekiq_celery._send.clients import client_of
 from sidekiq_celery.schedules import schedstate, schedule
@@ -73,7 +72,7 @@ class PersistentScheduler(Scheduler):
         try:
             self.refresh()
         except RedisError as error:
-            if not passes_by_itself(error):
+            if not error.may_pass_at_start:
                 raise
 
     def refresh(self) -> None:

@@ -15,7 +15,6 @@ from itertools import count
 from types import FrameType
 from typing import Any
 
-from sidekiq_celery._config.outages import passes_by_itself
 from sidekiq_celery.platforms import signal_name
 from sidekiq_celery.utils.time import humanize_seconds
 from sidekiq_celery.worker.processes import term_is_quit
@@ -89,7 +88,7 @@ def _why_there_is_no_redis(pool: Pool) -> RedisError | None:
         pool.command("PING")
     except RedisReplyError as error:
         # The engine's checks say better what is wrong with a server that answers.
-        return error if passes_by_itself(error) else None
+        return error if error.may_pass_at_start else None
     except RedisError as error:
         return error
     return None
@@ -100,7 +99,7 @@ def _pause_seconds(app: Any, config: Config, error: RedisError, number: int) -> 
     conf = app.conf
     at_startup, most = conf.broker_connection_retry_on_startup, conf.broker_connection_max_retries
     is_wanted = conf.broker_connection_retry if at_startup is None else at_startup
-    if not (is_wanted and passes_by_itself(error)) or (most is not None and number > most):
+    if not (is_wanted and error.may_pass_at_start) or (most is not None and number > most):
         raise error
     seconds = min(STEP_SECONDS * number, _LONGEST_PAUSE_SECONDS)
     logger.error(

@@ -286,6 +286,7 @@ class PrimaryFinder:
             else:
                 asked.sentinels = [sentinel, *(other for other in asked.sentinels if other is not sentinel)]
                 return place
+        # The sentinels may start later, or be in a failover.
         raise RedisConnectionError(" ".join(reasons), is_advised=True)
 
     def _named_by(self, sentinel: Any) -> tuple[str, int]:

@@ -29,6 +29,12 @@ _HUNG_UP_AT_ONCE = (
     "If this server uses TLS, write rediss:// in the URL; if it asks for a client's certificate, add ssl_certfile and "
     "ssl_keyfile; if it does neither, perhaps all connections that its `maxclients` allows are in use"
 )
+_ALL_IN_USE = (
+    "All connections that its `maxclients` allows are in use: `redis-cli CLIENT LIST` shows by whom; raise it, or run "
+    "fewer processes"
+)
+# These errors may pass without other settings: a proxy hangs up at once, too, whose Redis is not up yet.
+_MAY_PASS = (_HUNG_UP_AT_ONCE, _ALL_IN_USE)
 # An alert of TLS (RFC 8446, 5.1) is a record of type 21.
 _ALERT_OF_TLS = r'got "\x15" as reply type byte'
 # By a part of the error's text: what to do if a server was found, but no connection could be made.
@@ -40,8 +46,7 @@ _WHERE_A_SERVER_WAS_FOUND = {
     "EOF occurred in violation of protocol": _HUNG_UP_AT_ONCE,
     _ALERT_OF_TLS: "That is how a server that uses TLS answers: write rediss:// in the URL",
     "handshake operation timed out": "If this server does not use TLS, write redis:// in the URL, not rediss://",
-    "max number of clients reached": "All connections that its `maxclients` allows are in use: `redis-cli CLIENT LIST` "
-    "shows by whom; raise it, or run fewer processes",
+    "max number of clients reached": _ALL_IN_USE,
     "certificate is not valid for": "Use a host name that is in the certificate, or add "
     "ssl_check_hostname=false to the URL",
     "certificate has expired": "Renew the server's certificate or its authority's; if neither has expired, set this "
@@ -116,7 +121,9 @@ def not_connected(error: Exception) -> RedisError:
         advice = "Check ssl_ca_certs, ssl_certfile and ssl_keyfile in the URL"
     if advice is None:
         return RedisConnectionError(text)
-    return RedisConnectionError(f"{text.rstrip('.')}. {advice}", is_advised=True)
+    return RedisConnectionError(
+        f"{text.rstrip('.')}. {advice}", is_advised=True, is_about_settings=advice not in _MAY_PASS
+    )
 
 
 def raise_first(replies: list[Any]) -> list[Any]:

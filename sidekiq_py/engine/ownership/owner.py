@@ -455,9 +455,18 @@ def by_owner(units: Iterable[UnitOfWork]) -> dict[Owner, list[UnitOfWork]]:
 
 
 def give_back(link: Link, owner: Owner, units: Sequence[UnitOfWork]) -> None:
-    """Put jobs of *owner* back in their queues. The first of them will run first."""
+    """
+    Put jobs of *owner* back in their queues. The first of them will run first.
+
+    If another program has overwritten the key that held a job, only this process still has its bytes.
+    """
     try:
-        in_flight.give_back(link, owner.name, [unit.field for unit in units], _listed_among(units))
+        moved = in_flight.give_back(link, owner.name, [unit.field for unit in units], _listed_among(units))
+        if moved < len(units):
+            for unit in reversed(units):
+                # With a token, the job's end has been written.
+                if not unit.unheld_token:
+                    in_flight.give_back_if_overwritten(link, owner.name, unit.field, unit.raw, unit.listed)
     finally:
         owner.note_returned((unit.queue, unit.raw) for unit in units)
 

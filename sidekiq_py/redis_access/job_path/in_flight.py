@@ -384,6 +384,13 @@ def give_back_listed(link: Link, owner: str, jobs: Iterable[tuple[str, bytes]]) 
     return give_back(link, owner, listed, listed)
 
 
+def give_back_if_overwritten(link: Link, owner: str, field: bytes, raw: bytes, listed: bytes | None) -> None:
+    """Put a job back in its queue by its bytes if `is_overwritten`, so that no process could do it from the key."""
+    if is_overwritten(link, owner, field, listed):
+        name = split_field(field)[2]
+        settle_script.write(link, [("RPUSH", keys.queue(name), raw)], [("SADD", keys.QUEUES, name)])
+
+
 def give_back_at_process_end(link: Link, jobs: Iterable[tuple[str, Sequence[bytes], Mapping[bytes, bytes]]]) -> None:
     """Send a `give_back` for each owner so that Redis executes them when this process ends."""
     parts = [_give_back_parts(owner, fields[::-1], listed) for owner, fields, listed in jobs]

@@ -1,5 +1,6 @@
 """Ends of jobs that no command to Redis can carry."""
 
+import asyncio
 import json
 import threading
 from inspect import iscoroutinefunction
@@ -157,6 +158,40 @@ def test_a_job_that_fails_while_its_key_is_overwritten_waits_for_its_retry(
     redis_client.delete(*redis_client.keys("sidekiq_py:inflight:*"))
     worker.stop()
     assert redis_client.zcard("retry") == 1
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_job_that_a_stop_cuts_off_while_its_key_is_overwritten_goes_back_to_its_queue(
+    redis_client: redis.Redis, worker: Worker, *, is_async: bool
+) -> None:
+    """Only its worker still has its bytes."""
+    is_overwritten = threading.Event()
+
+    def overwrite() -> None:
+        for key in (*redis_client.keys("sidekiq_py:inflight:*"), *redis_client.keys("sidekiq_py:inbox:*")):
+            redis_client.set(key, "foreign")
+        is_overwritten.set()
+
+    def run(_: int) -> None:
+        overwrite()
+        while True:
+            # Shutdown is raised between two instructions.
+            threading.Event().wait(0.01)
+
+    async def run_by_the_loop(_: int) -> None:
+        overwrite()
+        await asyncio.Event().wait()
+
+    worker.declare("overwrite", run_by_the_loop if is_async else run, is_async=is_async)
+    raw = job_text(1, "overwrite")
+    push_jobs(redis_client, [raw])
+    worker.start()
+    eventually(is_overwritten.is_set)
+
+    worker.stop()
+
+    assert redis_client.lrange("queue:default", 0, -1) == [raw.encode()]
+    assert redis_client.smembers("queues") == {b"default"}
 
 
 def new_settler(pool: Pool, counted: list[int]) -> Settler:

@@ -279,6 +279,12 @@ class RedisReplyError(RedisError):
         return self.code in _SERVER_CODES
 
 
+def rights_hint(error: BaseException) -> str:
+    """What to append to the message of *error* if Redis refused a command for lack of a right; otherwise empty."""
+    lacks_right = isinstance(error, RedisReplyError) and error.code == "NOPERM" and not error.is_advised
+    return ". docs/redis.md lists the rights that each program needs" if lacks_right else ""
+
+
 class UnsupportedRedisError(RedisError):
     """The server is too old, a Redis Cluster or a Sentinel, or it runs no scripts."""
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Literal, TypeVar, get_args
 
-from sidekiq_py.errors import ConfigError, ExtensionError, PayloadError, RedisError
+from sidekiq_py.errors import ConfigError, ExtensionError, PayloadError, RedisError, rights_hint
 from sidekiq_py.logs import error_fields, log
 from sidekiq_py.redaction import current
 
@@ -138,11 +138,13 @@ class Hooks:
         is_shown = is_a_jobs and (traceback or error.__cause__) and not _is_of_an_outage(error)
         shown = (type(redacted), redacted, traceback) if is_shown else None
         fields = error_fields(error, context.get("job"))
+        what = context.get("context", "error")
         log.warning(
-            "%s: %s: %s",
-            f"{context.get('context', 'error')}{then}",
+            "%s: %s: %s%s",
+            f"{what}{then}",
             type(error).__name__,
             fields["error_message"],
+            "" if "docs/redis.md" in what else rights_hint(error),
             exc_info=shown,
             extra=fields,
         )

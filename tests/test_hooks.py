@@ -101,6 +101,27 @@ def test_a_job_that_an_extension_holds_up_in_an_outage_takes_one_line(
     assert bool(record.exc_info) is has_traceback
 
 
+@pytest.mark.parametrize(
+    ("error", "context", "says"),
+    [
+        (RedisReplyError("NOPERM no right"), "heartbeat", True),
+        (RedisReplyError("OOM no memory"), "heartbeat", False),
+        (RedisReplyError("NOPERM no right"), "retry cannot be read. Rights: docs/redis.md", False),
+        (RedisReplyError("NOPERM no right. docs/redis.md tells", is_advised=True), "pushing", False),
+    ],
+)
+def test_a_right_that_is_missing_is_reported_with_where_rights_are_listed(
+    caplog: pytest.LogCaptureFixture, error: RedisReplyError, context: str, says: bool
+) -> None:
+    """Unless the report says so already."""
+    with caplog.at_level(logging.WARNING, "sidekiq"):
+        Hooks().report(error, {"context": context})
+
+    [record] = caplog.records
+    hint = ". docs/redis.md lists the rights that each program needs" if says else ""
+    assert record.getMessage() == f"{context}: RedisReplyError: {error}{hint}"
+
+
 @pytest.mark.parametrize("payload", [b"{", b'{"class":5}', b'{"class":"A","args":["\\ud800"]}'])
 def test_a_payload_that_is_no_job_takes_one_line(caplog: pytest.LogCaptureFixture, payload: bytes) -> None:
     """Anyone may push a million of them, and where the library reads them says nothing about what is wrong."""

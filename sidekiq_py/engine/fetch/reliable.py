@@ -31,7 +31,7 @@ from sidekiq_py.engine.fetch.settle import Settler
 from sidekiq_py.engine.fetch.side_channel import SideChannel
 from sidekiq_py.engine.fetch.waiters import Waiters
 from sidekiq_py.engine.ownership.owner import Ownership, UnitOfWork, forget
-from sidekiq_py.errors import RedisError
+from sidekiq_py.errors import RedisError, rights_hint
 from sidekiq_py.logs import log
 from sidekiq_py.outcome import Question
 from sidekiq_py.redis_access.connection.pool import Pool
@@ -158,7 +158,8 @@ class ReliableFetcher:
         try:
             self._settler.flush()
         except RedisError as error:
-            log.warning("some finished jobs could not be acknowledged and will run again: %s", error)
+            hint = rights_hint(error)
+            log.warning("some finished jobs could not be acknowledged and will run again: %s%s", error, hint)
         self._exchange.close()
         self._side.close()
         self._settler.close()

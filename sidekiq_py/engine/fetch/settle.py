@@ -22,7 +22,7 @@ from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.engine.downtime import Downtime
 from sidekiq_py.engine.fetch.deferred import Deferred
 from sidekiq_py.engine.ownership.owner import Owner, UnitOfWork, forget
-from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError, ReplyLostError
+from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError, ReplyLostError, rights_hint
 from sidekiq_py.logs import log
 from sidekiq_py.redis_access.connection.link import Command, Link
 from sidekiq_py.redis_access.connection.replies import well_typed
@@ -307,12 +307,10 @@ class Settler:
         what = str(refusal) if is_here_to_stay else type(refusal).__name__ + getattr(refusal, "code", "")
         if self._downtime.refused(what):
             until = "this error is fixed" if is_here_to_stay else "Redis accepts writes again"
+            stays = "finished jobs stay in flight"
             if unit.is_acknowledged_early and not unit.kept_by:
-                log.error(
-                    "the result of a job that runs at most once stays in this process until %s: %s", until, refusal
-                )
-            else:
-                log.error("finished jobs stay in flight until %s: %s", until, refusal)
+                stays = "the result of a job that runs at most once stays in this process"
+            log.error("%s until %s: %s%s", stays, until, refusal, rights_hint(refusal))
 
         def end_again() -> None:
             try:

@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from sidekiq_py.client.detection import dialect_of
-from sidekiq_py.errors import ConfigError, RedisError, RedisReplyError, UnsupportedRedisError
+from sidekiq_py.errors import ConfigError, RedisError, RedisReplyError, UnsupportedRedisError, rights_hint
 from sidekiq_py.logs import log
 from sidekiq_py.redis_access.connection import server_info
 from sidekiq_py.redis_access.connection.pool import Pool
@@ -73,6 +73,7 @@ def check_redis(pool: Pool, *, queues: Sequence[str] = ("default",), keeps_in_fl
             "Remove that `rename-command` from the server's configuration, or point REDIS_URL at another server"
         )
     _refuse_forbidden(pool, url, queues[:_MOST_QUEUES], keeps_in_flight=keeps_in_flight)
+    _warn_if_jobs_are_not_counted(pool)
     policy = server.maxmemory_policy
     if policy is not None and policy != "noeviction":
         log.warning(
@@ -137,6 +138,18 @@ def _refuse_forbidden(pool: Pool, url: str, queues: Sequence[str], *, keeps_in_f
             f"{url} forbids this user something that a worker needs: {error}. Allow the keys {_acl_keys(pool)} "
             "and the commands +@all -@dangerous, or those that docs/redis.md lists one by one"
         ) from error
+
+
+def _warn_if_jobs_are_not_counted(pool: Pool) -> None:
+    """A script that counts jobs skips what is refused, so nothing else would tell. Nothing is written."""
+    try:
+        # A user who may do this is told that it is no number.
+        pool.command("INCRBY", keys.STAT_PROCESSED, "none")
+    except RedisReplyError as error:
+        if error.code == "NOPERM":
+            log.warning(
+                "the jobs that this worker runs are not counted as processed or failed: %s%s", error, rights_hint(error)
+            )
 
 
 def _acl_keys(pool: Pool) -> str:

@@ -89,6 +89,23 @@ def test_a_user_who_may_not_ask_starts_all_the_same(
     assert server.maxmemory_policy == (None if "-info -config" in forbidden else "noeviction")
 
 
+def test_a_user_who_may_not_count_jobs_is_warned_of(
+    redis_client: redis.Redis, redis_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They run all the same, and nothing else would say why the counters stay as they are."""
+    redis_client.execute_command("ACL", "SETUSER", "worker", "on", ">secret", "~*", "+@all", "-incrby")
+    pool = Pool(RedisSettings(redis_url.replace("redis://", "redis://worker:secret@")))
+
+    check_redis(pool)
+    pool.close()
+    redis_client.execute_command("ACL", "DELUSER", "worker")
+
+    [record] = caplog.records
+    text = "the jobs that this worker runs are not counted as processed or failed: NOPERM"
+    assert record.getMessage().startswith(text)
+    assert "'incrby' command. docs/redis.md lists the rights that each program needs" in record.getMessage()
+
+
 @pytest.mark.parametrize(
     ("user", "database", "says"),
     [("nobody:wrong", 0, "NOAUTH invalid username-password pair"), ("", 99, "DB index is out of range.*port/database")],

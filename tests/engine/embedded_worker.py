@@ -34,12 +34,12 @@ class Worker:
         self.registry.add(definition)
         return definition
 
-    def start(self, *, job_log: bool = False, **options: Any) -> Launcher:
+    def start(self, *, job_log: bool = False, sidekiq_version: str = "6.4.1", **options: Any) -> Launcher:
         """Start it; *options* are those of a `Config`."""
         server_chain: Chain[ServerMiddleware] = Chain()
         config = Config(
             redis=RedisSettings(self.url),
-            sidekiq_version="6.4.1",
+            sidekiq_version=sidekiq_version,
             capsules=(CapsuleConfig(concurrency=1),),
             job_log=job_log,
             embedded=True,

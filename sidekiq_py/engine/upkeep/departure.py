@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.engine.ownership.owner import Ownership, UnitOfWork
 from sidekiq_py.engine.run.manager import Manager
-from sidekiq_py.errors import RedisError
+from sidekiq_py.errors import RedisError, RedisReplyError, rights_hint
 from sidekiq_py.logs import log
 from sidekiq_py.redis_access.connection.pool import Pool
 
@@ -39,15 +39,26 @@ class Departure:
         """Remove this process from the registry and put back all jobs it holds, except *left*, which still run here."""
         self._left = left
         try:
-            self._flush_counts()
+            self._write_last_counts()
             if self._ownership is not None:
                 owner = self._ownership
                 self._pool.run(lambda link: owner.leave(link, now_seconds(), but=left))
             elif left:
                 self._managers[0].fetcher.requeue(left)
         except RedisError as error:
-            log.warning("This process could not return its jobs; another worker will recover them: %s", error)
+            log.warning(
+                "This process could not return its jobs; another worker will recover them: %s%s",
+                error,
+                rights_hint(error),
+            )
         self._pool.close()
+
+    def _write_last_counts(self) -> None:
+        try:
+            self._flush_counts()
+        except RedisReplyError as error:
+            # Such as for lack of a right that is needed for counts alone: the jobs must go back all the same.
+            log.warning("The last counts of this process could not be written: %s%s", error, rights_hint(error))
 
     def let_go_and_exit(self, code: int) -> None:
         """

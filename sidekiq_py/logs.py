@@ -18,6 +18,7 @@ import json
 import logging
 import os
 import time
+import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -28,7 +29,7 @@ import orjson
 from sidekiq_py import redaction, tid
 from sidekiq_py.errors import SoftTimeLimitError
 from sidekiq_py.wire.control_characters import escaped, escaped_lines
-from sidekiq_py.wire.failure import error_class_name, error_text
+from sidekiq_py.wire.failure import error_class_name, error_text, shortened
 from sidekiq_py.wire.json_writer import display_text, write_for_display
 
 log = logging.getLogger("sidekiq")
@@ -146,7 +147,7 @@ def error_fields(error: BaseException, payload: Mapping[str, Any] | None) -> dic
         payload: The payload of the job that raised it; None if there is no job, or it could not be read.
     """
     redacted = redaction.current().error(error, payload)
-    fields = {"error_class": error_class_name(error), "error_message": error_text(redacted)}
+    fields = {"error_class": error_class_name(error), "error_message": shortened(error_text(redacted))}
     job = payload or {}
     job_class = job.get("display_class") or job.get("wrapped") or job.get("class")
     if job_class is not None:
@@ -222,6 +223,11 @@ class LineFormatter(logging.Formatter):
             message = escaped_lines(message) if "sidekiq_has_lines" in record.__dict__ else escaped(message)
         extra = [escaped_lines(text) for text in (self._traceback(record, job), record.stack_info) if text]
         return "\n".join([message, *extra]) if extra else message
+
+    def formatException(self, ei: Any) -> str:
+        """A traceback in which no frame and no message is longer than it should be in a log."""
+        parts = [shortened(part.removesuffix("\n")) for part in traceback.format_exception(*ei)]
+        return "\n".join(parts)
 
     def _traceback(self, record: logging.LogRecord, job: Mapping[str, Any] | None) -> str | None:
         """The traceback of the record's error, without the error's text if the policy hides it in *job*."""

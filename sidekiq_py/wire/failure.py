@@ -51,6 +51,13 @@ def scrub_message(text: str) -> str:
     return _scrubbed(text[:MESSAGE_CHARACTERS])
 
 
+def shortened(text: str) -> str:
+    """An error's message, or a part of its traceback, as it is logged: about as long as a stored message at most."""
+    if len(text) <= MESSAGE_CHARACTERS:
+        return text
+    return f"{text[:MESSAGE_CHARACTERS]}… ({len(text):,} characters)"
+
+
 def compress_backtrace(lines: list[str], *, dialect: Dialect) -> str:
     """
     The text of `error_backtrace`: the lines as JSON, deflated, in base64. Up to 7.2.0 it has line breaks.

@@ -151,6 +151,30 @@ def test_an_exception_comes_out_with_its_traceback() -> None:
     assert parsed["error_backtrace"] == "ValueError: broken"
 
 
+@pytest.mark.parametrize("name", ["plain", "json"])
+def test_a_long_message_of_an_error_is_cut_as_a_stored_one_is(name: str) -> None:
+    """An error that quotes a whole reply of 5 MB would be in the log twice."""
+    formatter, lines = logs.FORMATTERS[name](), []
+
+    class Lines(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(formatter.format(record))
+
+    handler = Lines()
+    logs.log.addHandler(handler)
+    try:
+        raise ValueError("a line\n" * 700_000)
+    except ValueError as error:
+        Hooks().report(error, {"context": "Job raised exception", "job": {"class": "A"}})
+    finally:
+        logs.log.removeHandler(handler)
+
+    [text] = lines
+    assert len(text) < 50_000
+    assert text.count("a line") > 2 * 1_400
+    assert "(4,900,000 characters)" in text
+
+
 def test_an_error_of_a_job_names_class_and_queue_in_json(caplog: pytest.LogCaptureFixture) -> None:
     """As fields beside Ruby's, so that a log tool can group failures by job and by queue."""
     with pytest.raises(json.JSONDecodeError) as raised:

@@ -246,7 +246,7 @@ class Recovery:
         if certain:
             recover.forget_processes(self._link, {keys.identity_of(name) for name in names})
         for name in recover.fence_all(self._link, names, certain=certain, now=now_seconds()):
-            log.warning("%s is dead; its jobs go back to their queues", name)
+            log.warning("%s is dead; the jobs that it had in flight go back to their queues", name)
         for name in names:
             self._missing.pop(name, None)
 

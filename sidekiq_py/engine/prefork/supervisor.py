@@ -229,7 +229,12 @@ class Supervisor:
             return
         if end is not End.LEFT:
             how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
-            then = " before it was ready" if end is End.FAILED_START else "; its jobs go back to their queues"
+            then = "; its jobs go back to their queues"
+            if end is End.FAILED_START:
+                then = " before it was ready"
+            elif child.reason is Reason.PAST_LIMIT:
+                # Mostly only those that had not started: the job that it was killed for has failed.
+                then = "; the jobs that it still had in flight go back to their queues"
             log.warning("child %d %s%s", child.pid, how, then)
         if end in (End.LEFT, End.CUT_SHORT):
             self._starts.note_stop()

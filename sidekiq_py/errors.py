@@ -288,6 +288,11 @@ def rights_hint(error: BaseException) -> str:
 class UnsupportedRedisError(RedisError):
     """The server is too old, a Redis Cluster or a Sentinel, or it runs no scripts."""
 
+    @property
+    def may_pass_at_start(self) -> bool:
+        """See `RedisError.may_pass_at_start`."""
+        return False
+
 
 class SoftTimeLimitError(SidekiqError):
     """The job ran longer than its `timeout`."""

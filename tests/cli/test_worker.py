@@ -16,6 +16,7 @@ import redis
 from click.testing import CliRunner, Result
 
 from sidekiq_py.client.sync_client import Client
+from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
 from tests.support.worker_process import WorkerProcess
 
@@ -240,6 +241,23 @@ def test_children_whose_settings_are_refused_say_why_and_are_not_replaced(
     assert worker.wait(60) == code
 
     assert error in worker.log
+    assert "the worker ends, because its settings are refused" in worker.log
+    assert "waiting" not in worker.log
+
+
+@pytest.mark.parametrize("trouble", ["tls", "cluster"])
+def test_children_that_another_url_would_help_are_not_replaced(
+    new_redis_server: Callable[..., RedisServer], tmp_path: Path, trouble: str
+) -> None:
+    """What answers there will never let them work; a Redis that is only away is waited for."""
+    (tmp_path / "idle_jobs.py").write_text("import sidekiq_py\n\n@sidekiq_py.job\ndef idle(): ...\n")
+    server = new_redis_server(config={"cluster-enabled": "yes"} if trouble == "cluster" else {})
+    url = server.url.replace("redis://", "rediss://") + "?socket_timeout=1" if trouble == "tls" else server.url
+    worker = WorkerProcess("idle_jobs", redis_url=url, arguments=["--processes", "1"], python_path=[tmp_path]).start()
+
+    assert worker.wait(60) == 1
+
+    assert ("write redis:// in the URL, not rediss://" if trouble == "tls" else "is a Cluster") in worker.log
     assert "the worker ends, because its settings are refused" in worker.log
     assert "waiting" not in worker.log
 

@@ -13,7 +13,7 @@ from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.engine.prefork.child_process import terminated_by
 from sidekiq_py.engine.prefork.memory import settle_memory
 from sidekiq_py.engine.prefork.pipes import Message, Parent
-from sidekiq_py.errors import ConfigError
+from sidekiq_py.errors import ConfigError, RedisConnectionError, UnsupportedRedisError
 from sidekiq_py.logs import log
 from sidekiq_py.redis_access.job_path import in_flight
 
@@ -29,7 +29,7 @@ def run_child(
     """
     Run a worker until it is asked to stop or the parent is gone. Returns the exit code.
 
-    Before it raises a `ConfigError`, it tells the parent that another child would not start either.
+    Before it raises an error about its settings, it tells the parent that another child would not start either.
 
     Args:
         make_launcher: Imports the program and returns a launcher. The launcher calls the function that it is given with
@@ -40,9 +40,16 @@ def run_child(
         return _run(parent, make_launcher, handle)
     except Exception as error:
         # The program's own import may have raised it.
-        if isinstance(error, ConfigError) or isinstance(error.__cause__, ConfigError):
+        if _is_about_settings(error) or _is_about_settings(error.__cause__):
             parent.say("REFUSED")
         raise
+
+
+def _is_about_settings(error: BaseException | None) -> bool:
+    if isinstance(error, RedisConnectionError | UnsupportedRedisError):
+        return not error.may_pass_at_start
+    # The boot checks turn a reply of Redis that lasts into one of these. Another reply may be about the program's keys.
+    return isinstance(error, ConfigError)
 
 
 def _run(parent: Parent, make_launcher: MakeLauncher, handle: Callable[[Launcher, str], str]) -> int:

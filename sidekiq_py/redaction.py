@@ -317,7 +317,8 @@ def _from_environment() -> Redaction:
 
     try:
         given = yaml.safe_load(Path(path).read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    # PyYAML raises the last three for a value that does not fit its tag, such as `!!int x`.
+    except (OSError, yaml.YAMLError, ValueError, KeyError, AttributeError) as error:
         raise ConfigError(f"{_VARIABLE} names {path}, which cannot be read as YAML: {error}") from error
     return Redaction.of_settings(given, path)
 

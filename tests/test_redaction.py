@@ -223,7 +223,16 @@ def test_the_file_of_the_environment_is_the_policy_until_a_program_sets_one(tmp_
 
 @pytest.mark.parametrize(
     "text",
-    ["[a]", "keys: password", "jobs: {Mail: email}", "jobs: {Mail: ['args[x]']}", "secret: [a]", "a: b: c", None],
+    [
+        "[a]",
+        "keys: password",
+        "jobs: {Mail: email}",
+        "jobs: {Mail: ['args[x]']}",
+        "secret: [a]",
+        "a: b: c",
+        "a: !!int b",
+        None,
+    ],
 )
 def test_a_file_that_cannot_be_used_is_an_error_that_names_it(tmp_path, monkeypatch, text):
     """Rather than a policy that hides nothing."""

@@ -90,6 +90,8 @@ def parse(text: str, *, source: str) -> Any:
     except yaml.YAMLError as error:
         reason = getattr(error, "problem", None) or error
         raise ConfigError(f"{source}{_place_of(error)}: {reason}") from error
+    except (ValueError, KeyError) as error:
+        raise ConfigError(f"{source}: a value does not fit its tag: {error}; write it without the tag") from error
     except RecursionError:
         raise ConfigError(
             f"{source}: a value contains itself by an alias (*name), or is nested too deeply; write it without that"

@@ -117,6 +117,10 @@ def _settings(path: Path | None) -> dict[str, Any]:
         settings = yaml.safe_load(path.read_text("utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read as YAML: {_reason(error)}") from error
+    except (ValueError, KeyError, AttributeError):
+        # Of `!!int x` or 2026-99-99, whose error quotes the value, which may be a token.
+        problem = "a value does not fit its tag, or looks like a date and is none; put quotes around it"
+        raise ConfigError(f"{path} cannot be read as YAML: {problem}") from None
     if not isinstance(settings, dict):
         raise ConfigError(f"{path} must be a YAML mapping with {', '.join(_SETTINGS)}")
     unknown = [shortened(str(name), 40) for name in settings if name not in _SETTINGS]

@@ -301,6 +301,8 @@ def test_a_file_that_is_no_mapping_is_refused(text: str) -> None:
         ("a: !!python/object/apply:os.system [ls]", "would create an object"),
         ("a: 2026-01-01", "x, line 1: dates and times are not allowed here"),
         ("a:\n\t- b", "x, line 2"),
+        ("a: !!int b", "x: a value does not fit its tag"),
+        ("a: !!bool b", "x: a value does not fit its tag"),
     ],
 )
 def test_what_yaml_could_make_but_options_cannot_be_is_refused_by_line(text: str, message: str) -> None:

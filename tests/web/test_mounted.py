@@ -195,6 +195,8 @@ def test_without_a_password_and_a_terminal_it_says_what_to_do(environment, given
         ("tokens: [a-token-of-the-tests", "cannot be read as YAML: line 1: "),
         ("tokens:\n  *a-token-of-the-tests: viewer", "line 2: found undefined alias; put quotes around what begins"),
         ("tokens: {!a-token-of-the-tests : viewer}", "for the tag; put quotes around what begins with * or !"),
+        ("tokens: {!!int a-token-of-the-tests: viewer}", "cannot be read as YAML: a value does not fit its tag"),
+        ("title: 2026-99-99", "or looks like a date and is none; put quotes around it"),
     ],
 )
 def test_a_setting_that_cannot_be_used_is_told_at_the_start(config, told, tmp_path, environment):

@@ -233,8 +233,8 @@ class Config:
             raise ConfigError(f"labels is {self.labels!r}; give a tuple, such as ('web',)")
         if not isinstance(self.tag, str):
             raise ConfigError(f"tag is {self.tag!r}; give a string")
-        if self.max_retries < 0:
-            raise ConfigError(f"max_retries is {self.max_retries}; it must be 0 or more")
+        if type(self.max_retries) is not int or self.max_retries < 0:
+            raise ConfigError(f"max_retries is {self.max_retries!r}; it must be a whole number, 0 or more")
         if self.shutdown_timeout_seconds <= 0:
             raise ConfigError(f"timeout is {self.shutdown_timeout_seconds}; it must be more than 0 seconds")
         if self.lease_seconds < 1:

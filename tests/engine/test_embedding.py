@@ -338,8 +338,9 @@ def test_settings_are_those_of_a_worker() -> None:
         sidekiq.embed(redis="redis://localhost/0")
     with pytest.raises(ConfigError, match=r"labels is 'web'; give a tuple, such as \('web',\)"):
         sidekiq.embed(labels="web")
-    with pytest.raises(ConfigError, match="max_retries is -1; it must be 0 or more"):
-        sidekiq.embed(max_retries=-1)
+    for retries in (-1, 2.5, True, "3"):
+        with pytest.raises(ConfigError, match=f"max_retries is {retries!r}; it must be a whole number, 0 or more"):
+            sidekiq.embed(max_retries=retries)
     with pytest.raises(ConfigError, match="tag is 5; give a string"):
         sidekiq.embed(tag=5)
 

@@ -81,7 +81,7 @@ def test_push_at_takes_epoch_seconds_and_iso_times(run, redis_client, at):
         (("HardWorker", "-r", "no_such_module"), "no module 'no_such_module'"),
         (("HardWorker", "-r", "../../no/such_module"), "there is no ../../no/such_module (-r) in"),
         (("HardWorker", "--sidekiq-version", "four"), "sidekiq_version is 'four'"),
-        (("HardWorker", "-u", "http://x"), "it must start with redis://"),
+        (("HardWorker", "-u", "http://x"), "rediss://, unix://, redis+sentinel:// or rediss+sentinel://"),
         (
             ("HardWorker", "-u", "redis://localhost:1/O"),
             "'redis://localhost:1/O'; what follows the host and port must be",

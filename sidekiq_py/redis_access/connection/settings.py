@@ -61,7 +61,7 @@ class RedisSettings:
         if scheme not in ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel"):
             raise ConfigError(
                 f"redis_url is {redact(self.url)!r}; it must start with "
-                "redis://, rediss://, unix:// or redis+sentinel://"
+                "redis://, rediss://, unix://, redis+sentinel:// or rediss+sentinel://"
             )
         if _breaks_off_in_a_password(self.url):
             raise ConfigError(

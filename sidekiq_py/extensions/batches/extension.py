@@ -83,7 +83,7 @@ class BatchExtension(Extension):
     commands = {
         "batches": (
             "sidekiq_py.extensions.batches.cli:batches",
-            "List, show, close, retry and delete batches of jobs.",
+            "List, show, close, retry, invalidate and delete batches.",
         )
     }
     job_attributes = {

@@ -4,7 +4,9 @@ Probes of a worker with `--processes`, answered by a process beside the children
 It asks the parent and all children over the pipes between them, and gives each three seconds. A process that hangs
 does not answer, and one missing answer makes the whole worker not live. The children's counts are added up here and
 kept when a child ends, so that counters never decrease. A child reports its counts when it is asked, every few seconds,
-and once more when it ends. A child that crashes loses the counts of its last seconds.
+and once more when it ends. A child that crashes loses the counts of its last seconds. The parent holds the counts of
+ended children, too, for the next sidecar: if this one was killed, counters that fell to what the running children have
+would look to Prometheus as if all of that had just been run.
 """
 
 import os
@@ -17,7 +19,7 @@ from sidekiq_py.clock import now_seconds
 from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.engine.prefork.pipes import Message, Parent
 from sidekiq_py.engine.prefork.questions import Questions
-from sidekiq_py.engine.prefork.sidecar import ALL, Role
+from sidekiq_py.engine.prefork.sidecar import ALL, PARENT, Role
 from sidekiq_py.metrics.job_metrics import Counts, JobMetrics, as_text, families, from_text, start_family, summed
 from sidekiq_py.metrics.text import render
 from sidekiq_py.probes.server import Answer, ProbeServer
@@ -29,22 +31,39 @@ COLLECT_SECONDS = 5.0
 _ANSWER_SECONDS = 3.0
 _GOOD = "good"
 
-LIVE, READY, METRICS = "probe-live", "probe-ready", "probe-metrics"
+LIVE, READY, METRICS, KEEP = "probe-live", "probe-ready", "probe-metrics", "probe-keep"
+
+
+class InParent:
+    """
+    The parent's side of the probes. Each sidecar is forked with a copy.
+
+    Attributes:
+        started_at: When the worker started, in seconds since the epoch.
+        ended: The counts of ended children as the last sidecar knew them, in the form of `as_text`.
+    """
+
+    def __init__(self) -> None:
+        self.started_at = now_seconds()
+        self.ended = as_text({})
+
+    def answer(self, text: str) -> str:
+        """Answer a message of the sidecar. Any answer shows that the parent is live."""
+        word, _, rest = text.partition(" ")
+        if word == KEEP:
+            self.ended = rest
+        return _GOOD
 
 
 def role(port: int) -> Role:
     """The sidecar role that serves the probes at *port*."""
-    return Role(run=lambda parent: _serve(port, parent), handle=in_parent)
+    in_parent = InParent()
+    return Role(run=lambda parent: _serve(port, parent, in_parent), handle=in_parent.answer)
 
 
 def is_probe(text: str) -> bool:
     """True if *text* is a message of the probes, for a sidecar that also has other work."""
-    return text.partition(" ")[0] in (LIVE, READY, METRICS)
-
-
-def in_parent(text: str) -> str:
-    """The parent's answer. Any answer shows that the parent is live."""
-    return _GOOD
+    return text.partition(" ")[0] in (LIVE, READY, METRICS, KEEP)
 
 
 def in_child(parent: Parent) -> Callable[[Launcher, str], str]:
@@ -71,14 +90,16 @@ class PreforkProbes:
     Args:
         parent: The connection to the parent, which relays questions.
         parent_pid: The parent's PID.
+        in_parent: The copy of what the parent held when this process was forked.
     """
 
-    def __init__(self, parent: Parent, parent_pid: int) -> None:
+    def __init__(self, parent: Parent, parent_pid: int, in_parent: InParent) -> None:
+        self._parent = parent
         self._questions = Questions(parent)
         self._parent_pid = str(parent_pid)
-        self._started_at = now_seconds()
+        self._started_at = in_parent.started_at
         self._lock = threading.Lock()
-        self._ended: Counts = {}
+        self._ended: Counts = from_text(in_parent.ended)
         self._running: dict[str, Counts] = {}
 
     def live(self) -> Answer:
@@ -114,6 +135,7 @@ class PreforkProbes:
             case "GONE", (pid,):
                 with self._lock:
                     self._ended = summed([self._ended, self._running.pop(pid, {})])
+                self._parent.say("TELL", PARENT, f"{KEEP} {as_text(self._ended)}")
 
     def _note_counts(self, pid: str, text: str) -> None:
         try:
@@ -136,14 +158,14 @@ class PreforkProbes:
         return ("\n".join(bad) + "\n" if bad else None), children
 
 
-def _serve(port: int, parent: Parent) -> int:
+def _serve(port: int, parent: Parent, in_parent: InParent) -> int:
     """Answer probes until TERM or until the parent is gone. Returns the exit code."""
     # Leave the terminal's foreground group, as the children do: the parent decides when to stop.
     os.setpgid(0, 0)
     is_over = threading.Event()
     signal.signal(signal.SIGTERM, lambda number, frame: is_over.set())
     os.environ.pop("NOTIFY_SOCKET", None)
-    probes = PreforkProbes(parent, os.getppid())
+    probes = PreforkProbes(parent, os.getppid(), in_parent)
     server = ProbeServer(port, probes)
     parent.listen(probes.handle_message, on_end=is_over.set)
     server.start()

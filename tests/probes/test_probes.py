@@ -253,6 +253,29 @@ def test_the_process_that_answers_is_replaced_when_it_dies(start: Start, probes:
     eventually(lambda: probes.is_good("ready"))
 
 
+def test_counters_do_not_fall_when_the_process_that_answers_is_killed(start: Start, probes: Probes) -> None:
+    """If they fell to what the running child has, Prometheus would take all of that for new."""
+    success, started = ("sidekiq_jobs_success_total", "Fine"), ("sidekiq_worker_start_time_seconds", "")
+    worker = start("--processes", "1")
+    for _ in range(5):
+        push("Fine")
+    eventually(lambda: probes.counts().get(success) == 5)
+    [first] = children(worker)
+    worker.send_signal(signal.SIGHUP)
+    eventually(lambda: children(worker) and not Path(f"/proc/{first}").exists())
+    push("Fine")
+    eventually(lambda: probes.counts().get(success) == 6)
+    at = probes.counts()[started]
+    [other] = _process_tree(worker.pid) - {worker.pid, *children(worker)}
+
+    os.kill(other, signal.SIGKILL)
+    eventually(lambda: f"the sidecar process {other} ended" in worker.log)
+    eventually(lambda: probes.is_good("ready"))
+
+    counts = eventually(probes.counts)
+    assert (counts.get(success), counts[started]) == (6, at)
+
+
 @pytest.mark.usefixtures("start")
 def test_a_port_in_use_is_said_at_the_start(
     redis_url: str, tmp_path: Path, new_redis_server: Callable[..., RedisServer]

@@ -39,13 +39,14 @@ def role(worker: Any, supervisor: Callable[[], Supervisor]) -> Role | None:
     if not worker.app.conf.worker_enable_remote_control:
         return None if worker.probe_port is None else prefork.role(worker.probe_port)
     started_at = now_seconds()
+    probed = prefork.InParent()
 
     def handle(text: str) -> str:
         if prefork.is_probe(text):
-            return prefork.in_parent(text)
+            return probed.answer(text)
         return handle_message(Recipient(worker, supervisor=supervisor()), text)
 
-    return Role(run=lambda parent: _serve_remote_control(worker, started_at, parent), handle=handle)
+    return Role(run=lambda parent: _serve_remote_control(worker, started_at, probed, parent), handle=handle)
 
 
 def in_child(worker: Any, parent: Parent) -> Callable[[Launcher, str], str]:
@@ -75,7 +76,7 @@ def be_sidecar(name: str, end: Callable[..., Any]) -> None:
     multiprocessing.current_process().name = name
 
 
-def _serve_remote_control(worker: Any, started_at: float, parent: Parent) -> int:
+def _serve_remote_control(worker: Any, started_at: float, probed: prefork.InParent, parent: Parent) -> int:
     is_over = threading.Event()
     be_sidecar("RemoteControl", lambda *_: is_over.set())
     # The parent's, which bootsteps may have started before this process was forked, has no thread here.
@@ -87,7 +88,7 @@ def _serve_remote_control(worker: Any, started_at: float, parent: Parent) -> int
         remote_control.start()
         is_over.wait()
     else:
-        probes = prefork.PreforkProbes(parent, os.getppid())
+        probes = prefork.PreforkProbes(parent, os.getppid(), probed)
         server = ProbeServer(worker.probe_port, probes)
 
         def handle(message: Message) -> None:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from sidekiq_py import program
 from sidekiq_py.client import sync_client
-from sidekiq_py.errors import Interrupted, JobDeclarationError, RedisError, SidekiqError
+from sidekiq_py.errors import Interrupted, JobDeclarationError, RedisError, SidekiqError, rights_hint
 from sidekiq_py.jobs.declaration import limit_seconds
 from sidekiq_py.jobs.job_class import Job
 from sidekiq_py.logs import log
@@ -285,7 +285,8 @@ class IterableJob(Job):
         try:
             return self._save()
         except SidekiqError as error:
-            log.warning("could not save the job's position; if it is stopped now, it resumes further back: %s", error)
+            what = "could not save the job's position; if it is stopped now, it resumes further back"
+            log.warning("%s: %s%s", what, error, rights_hint(error))
             return False
 
     def _save_unless_redis_is_away(self) -> None:
@@ -306,7 +307,8 @@ class IterableJob(Job):
         try:
             iteration.clear(sync_client.current().pool, self._own_jid())
         except SidekiqError as error:
-            log.warning("could not delete the job's saved position, which expires within 30 days: %s", error)
+            what = "could not delete the job's saved position, which expires within 30 days"
+            log.warning("%s: %s%s", what, error, rights_hint(error))
 
     def _now(self) -> float:
         """Seconds on a monotonic clock."""

@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from sidekiq_py.errors import RedisError, RedisReplyError
+from sidekiq_py.errors import RedisError, RedisReplyError, rights_hint
 from sidekiq_py.logs import log
 
 _MOST_REFUSED = 10_000
@@ -78,5 +78,6 @@ class Ends:
         try:
             end()
         except RedisReplyError as error:
-            log.warning("Redis refused the end of a job; the job stays in flight, and the write is retried: %s", error)
+            what = "Redis refused the end of a job; the job stays in flight, and the write is retried"
+            log.warning("%s: %s%s", what, error, rights_hint(error))
             self._refused.append(end)

@@ -20,7 +20,7 @@ from sidekiq_py.engine.fetch.fetcher import note_fetched
 from sidekiq_py.engine.fetch.served_queues import ServedQueues
 from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.engine.pulse import Pulse
-from sidekiq_py.errors import RedisError, RedisReplyError, ReplyLostError
+from sidekiq_py.errors import RedisError, RedisReplyError, ReplyLostError, rights_hint
 from sidekiq_py.logs import counted, log
 from sidekiq_py.outcome import Question
 from sidekiq_py.redis_access.connection.link import Link
@@ -150,7 +150,8 @@ class BasicFetcher:
                 if self._closed.is_set():
                     raise
                 if error.is_lasting and self._deferred.add(partial(self._write, vital, counters), error):
-                    log.error("the result of a job stays in this process until this error is fixed: %s", error)
+                    stays = "the result of a job stays in this process until this error is fixed"
+                    log.error("%s: %s%s", stays, error, rights_hint(error))
                     return True
                 if pause == _FIRST_PAUSE_SECONDS:
                     log.warning("could not settle a job, trying again until it works: %s", error)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery import states
 from sidekiq_celery.backends.listening import Deliver, Listener, listener_for
+from sidekiq_celery.backends.many_keys import texts_of
 from sidekiq_celery.exceptions import TimeoutError
 from sidekiq_py.extension import Pool
 
@@ -110,14 +111,16 @@ class Awaiting(_Base):
         def ended(key: bytes, text: bytes | None) -> Any:
             if text is None or key not in pending or last.get(key) == text:
                 return None
-            last[key] = text
             meta = self.decode_result(text)
             if on_message is not None:
                 on_message(meta)
-            return meta if meta["status"] in states.READY_STATES else None
+            if meta["status"] in states.READY_STATES:
+                return meta
+            last[key] = text
+            return None
 
         known = list(pending)
-        for key, text in zip(known, self.mget(known), strict=True):
+        for key, text in zip(known, texts_of(self._pool, known), strict=True):
             meta = ended(key, text)
             if meta is not None:
                 yield pending.pop(key), meta

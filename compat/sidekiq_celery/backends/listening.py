@@ -19,6 +19,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
+from sidekiq_celery.backends.many_keys import texts_of
 from sidekiq_celery.utils.functional import chunks
 from sidekiq_py.errors import RedisError, RedisReplyError
 from sidekiq_py.extension import Link, Pool, RedisSettings
@@ -253,10 +254,10 @@ class Listener:
         self._read(confirmed)
 
     def _read(self, wanted: Iterable[bytes]) -> None:
-        for keys in chunks(iter(wanted), _SLICE):
-            for key, text in zip(keys, self._pool.command("MGET", *keys), strict=True):
-                if text is not None:
-                    self._deliver(key, text)
+        keys = list(wanted)
+        for key, text in zip(keys, texts_of(self._pool, keys), strict=True):
+            if text is not None:
+                self._deliver(key, text)
 
     def _deliver(self, key: bytes, text: bytes) -> None:
         with self._lock:

@@ -24,8 +24,8 @@ from sidekiq_celery.backends.awaiting import Awaiting
 from sidekiq_celery.backends.interface import masked, unwritten
 from sidekiq_celery.backends.key_value import BaseKeyValueStoreBackend
 from sidekiq_celery.backends.location import result_settings
+from sidekiq_celery.backends.many_keys import sizes_of, texts_of
 from sidekiq_celery.exceptions import BackendStoreError
-from sidekiq_celery.utils.functional import chunks
 from sidekiq_py.errors import RedisConnectionError, RedisError, ReplyLostError
 from sidekiq_py.extension import Command, Effect, Link, Pool, RedisSettings, Unless, is_same_database, write
 
@@ -37,7 +37,6 @@ T = TypeVar("T")
 
 # The beginning of a successful result's json: the state is the first field.
 _SUCCEEDED = '{"status": "SUCCESS"'
-_MGET_SLICE = 1000
 _PASSING = (RedisConnectionError, ReplyLostError)
 
 
@@ -238,14 +237,11 @@ class RedisBackend(Awaiting, BaseKeyValueStoreBackend):
 
     def mget(self, keys: Any) -> Any:
         """Return the texts under *keys*."""
-        found: list[Any] = []
-        for some in chunks(iter(keys), _MGET_SLICE):
-            found += self._pool.command("MGET", *some)
-        return found
+        return list(texts_of(self._pool, keys))
 
     def sizes(self, keys: Sequence[Any]) -> list[int]:
         """Return how many bytes each key holds; 0 if that is unknown, as for a user who may not use STRLEN."""
-        return [size or 0 for size in self._pool.readable([("STRLEN", key) for key in keys])]
+        return sizes_of(self._pool, keys)
 
     def beginnings(self, keys: Sequence[Any], length: int) -> list[bytes]:
         """Return the first *length* bytes under each key; none if they cannot be read."""

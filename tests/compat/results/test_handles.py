@@ -292,6 +292,18 @@ def test_join_reads_many_results_at_once(app: Celery, redis_client: redis.Redis)
     assert redis_client.info("commandstats")["cmdstat_mget"]["calls"] < 10
 
 
+def test_large_results_are_read_a_few_megabytes_at_a_time(app: Celery, redis_client: redis.Redis) -> None:
+    """One reply with all of them could have gigabytes, which Redis would have to build first."""
+    ids = [f"task-{number}" for number in range(20)]
+    for each in ids:
+        app.backend.mark_as_done(each, "x" * 1_000_000)
+    redis_client.config_resetstat()
+
+    assert list(map(len, app.ResultSet([app.AsyncResult(each) for each in ids]).get(timeout=60))) == [1_000_000] * 20
+
+    assert redis_client.info("commandstats")["cmdstat_mget"]["calls"] == 5
+
+
 def test_a_tree_is_read_many_children_at_once(app: Celery, redis_client: redis.Redis) -> None:
     """One by one, a task that has called ten thousand others would take as many round trips."""
     request = Context(id="parent")

@@ -32,6 +32,12 @@ def test_the_documented_rights_are_enough_for_results(
     thread = when_waited_for(redis_client, "a", lambda: app.backend.mark_as_done("a", 1))
     assert app.AsyncResult("a").get(timeout=LONG) == 1
     thread.join()
+    many = [app.AsyncResult(f"many-{number}") for number in range(20)]
+    for one in many:
+        app.backend.mark_as_done(one.id, 2)
+    assert app.ResultSet(many).get(timeout=LONG) == [2] * 20
+    for one in many:
+        one.forget()
     group = app.GroupResult("g", [app.AsyncResult("a")])
     group.save()
     assert app.GroupResult.restore("g").get(timeout=LONG) == [1]

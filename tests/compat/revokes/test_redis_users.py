@@ -15,7 +15,7 @@ from tests.support.redis_users import Users, documented_users
 
 WAIT_SECONDS = 60
 RESULTS = ("~celery-task*", "&celery-task*", "~sidekiq_py:inflight:", "+eval", "+evalsha", "+hdel", "+get", "+mget",
-           "+set", "+setex", "+getrange", "+del", "+publish", "+subscribe", "+unsubscribe")  # fmt: skip
+           "+set", "+setex", "+getrange", "+strlen", "+del", "+publish", "+subscribe", "+unsubscribe")  # fmt: skip
 
 
 @pytest.fixture

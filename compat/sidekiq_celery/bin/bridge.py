@@ -152,6 +152,7 @@ def _use_broker(app: Any, url: str) -> None:
 
 
 def _run(ctx: click.Context, running: Any, as_json: bool, is_dry: bool) -> None:
+    from sidekiq_celery.bridge.envelope import QueueFullError
     from sidekiq_celery.exceptions import ImproperlyConfigured
     from sidekiq_py.errors import ConfigError, RedisError
 
@@ -183,8 +184,12 @@ def _run(ctx: click.Context, running: Any, as_json: bool, is_dry: bool) -> None:
     if failure is not None:
         # Some messages of redis-py end in a full stop.
         message = str(failure).rstrip(".")
-        lacks_rights = message.startswith("NOPERM")
-        what = "give this user the rights in docs/bridge.md" if lacks_rights else "check the addresses (--from, --to)"
+        if isinstance(failure.__cause__, QueueFullError):
+            what = "let a worker empty it, or raise its limit"
+        elif message.startswith("NOPERM"):
+            what = "give this user the rights in docs/bridge.md"
+        else:
+            what = "check the addresses (--from, --to)"
         raise click.ClickException(f"{message}. Nothing is lost: {what}, and start the bridge again") from failure
 
 

@@ -21,6 +21,10 @@ _EXPIRATION_DIGITS = 9
 JSON_TYPES = frozenset({"application/json", "application/x-json"})
 
 
+class QueueFullError(ConnectionError):
+    """The broker takes no message into a queue."""
+
+
 class Envelope(NamedTuple):
     """
     A message.
@@ -82,7 +86,7 @@ class Envelope(NamedTuple):
         Publish the message to *queue* with a kombu producer.
 
         Raises:
-            ConnectionError: The broker has refused it, as RabbitMQ does if a queue is full.
+            QueueFullError: The broker has refused it, as RabbitMQ does if a queue is full.
         """
         try:
             producer.publish(
@@ -98,7 +102,7 @@ class Envelope(NamedTuple):
                 **self.published_properties(),
             )
         except MessageNacked as error:
-            raise ConnectionError(f"it takes no message into the queue {queue!r}, which may be full") from error
+            raise QueueFullError(f"it takes no message into the queue {queue!r}, which may be full") from error
 
     def published_properties(self) -> dict[str, Any]:
         """Those of the properties that are published with the message."""

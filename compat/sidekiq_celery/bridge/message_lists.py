@@ -57,7 +57,7 @@ class MessageList:
     def __init__(self, side: Side, key: str, queue: str, most_bytes: int) -> None:
         self._pool = side.pool
         self._key = key
-        self._queue = queue
+        self.queue = queue
         self._most_bytes = most_bytes
 
     def read(self, behind: int) -> Sequence[Found]:
@@ -71,9 +71,9 @@ class MessageList:
             most_bytes_each=self._most_bytes,
         )
         return [
-            Found(self._queue, b"", left=too_large(self._most_bytes))
+            Found(self.queue, b"", left=too_large(self._most_bytes))
             if isinstance(text, int)
-            else Found(self._queue, text, ("LREM", self._key, text))
+            else Found(self.queue, text, ("LREM", self._key, text))
             for text in texts
         ]
 

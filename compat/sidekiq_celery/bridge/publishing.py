@@ -8,17 +8,20 @@ again: at most one message each time a bridge dies.
 """
 
 import json
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from amqp.serialization import dumps  # type: ignore[import-untyped]
 
-from sidekiq_celery.bridge.envelope import TEXT_PROPERTIES, Envelope
+from sidekiq_celery.bridge.envelope import TEXT_PROPERTIES, Envelope, QueueFullError
 from sidekiq_celery.bridge.fates import Fate, Found, Judge, Left, Moved
 from sidekiq_celery.bridge.ledger import Ledger
 from sidekiq_celery.bridge.transfer import ALIVE_SECONDS, Claim, Claims, Item, TooLateError
 from sidekiq_celery.contract import App
 from sidekiq_py.extension import monotonic
+
+logger = logging.getLogger("celery.bridge")
 
 # RabbitMQ sends copies to the queues that these headers list.
 _COPIED_TO = ("CC", "BCC")
@@ -74,6 +77,8 @@ class Publishing:
         self._producer: Any = None
         self._declared: set[str] = set()
         self._alive_at = 0.0
+        self.refused: dict[str, QueueFullError] = {}
+        self._warned: set[str] = set()
 
     def carry(self, items: Sequence[Item], ledger: Ledger) -> None:
         """Claim messages, publish them, and remove the claims."""
@@ -82,8 +87,14 @@ class Publishing:
             self._declare(moved.queue)
         self._publish_all(lambda: self.claims.make(items), ledger)
 
+    def try_again(self) -> None:
+        """Publish to the queues again that have refused a message."""
+        # One that refuses again and again is warned of once.
+        self._warned &= self.refused.keys()
+        self.refused.clear()
+
     def may_finish(self, claim_ids: Sequence[str]) -> Sequence[str]:
-        """The claims of bridges that are no longer alive."""
+        """The claims of this bridge, and of those that are no longer alive."""
         return self.claims.orphans(claim_ids)
 
     def finish(self, claims: Callable[[], Sequence[Claim]], ledger: Ledger) -> None:
@@ -109,15 +120,27 @@ class Publishing:
         self._alive_at = monotonic()
         for claim in claims():
             self._stay_alive()
-            self._publish(claim)
+            queue = claim.found.queue
+            if queue not in self.refused:
+                self._publish(claim)
+            if queue in self.refused:
+                # Still claimed, and the first to be published once the queue takes messages again.
+                ledger.leave(queue, "claimed, and refused by the broker, because their queue may be full")
+                continue
             self.claims.forget([claim])
-            ledger.count(claim.found.queue, claim.moved.kind, claim.moved.note)
+            ledger.count(queue, claim.moved.kind, claim.moved.note)
 
     def _publish(self, claim: Claim) -> None:
         envelope, queue = claim.moved.envelope, claim.moved.queue
         assert envelope is not None
         self._declare(queue)
-        envelope.publish(self._producer, queue)
+        try:
+            envelope.publish(self._producer, queue)
+        except QueueFullError as error:
+            self.refused[claim.found.queue] = error
+            if claim.found.queue not in self._warned:
+                self._warned.add(claim.found.queue)
+                logger.warning("bridge: Celery's broker refuses messages: %s; the other queues go on", error)
 
     def _stay_alive(self) -> None:
         now = monotonic()

@@ -4,18 +4,21 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
+from sidekiq_celery.bridge.envelope import QueueFullError
 from sidekiq_celery.bridge.fates import Found, Judge, Left, Moved
 from sidekiq_celery.bridge.ledger import Ledger
-from sidekiq_celery.bridge.message_lists import WINDOW_MESSAGES, MessageStore
+from sidekiq_celery.bridge.message_lists import WINDOW_MESSAGES, MessageList, MessageStore
 from sidekiq_celery.bridge.transfer import Carry, Claim, Claims, Item, TooLateError
 from sidekiq_celery.utils.functional import chunks
 from sidekiq_py.extension import monotonic
 
 _RECLAIM_SECONDS = 10.0
+_TRY_AGAIN_SECONDS = 2.0
 # If nothing in a window stays and nothing could be taken, another process has taken it. After this many in a row, the
 # rest waits for the next scan.
 _MOST_LOST_WINDOWS = 20
 
+FULL = "the broker takes no more of them, because their queue may be full; not all were looked at"
 CLAIMED_ELSEWHERE = "claimed by a bridge that moves this queue; run that one again if it has died"
 
 
@@ -25,9 +28,14 @@ class Finisher(Protocol):
 
     Attributes:
         claims: The claims; including those of bridges that have ended, which this one finishes.
+        refused: The queues at the source of which the destination takes no more, since `try_again`.
     """
 
     claims: Claims
+    refused: dict[str, QueueFullError]
+
+    def try_again(self) -> None:
+        """Forget which queues were refused."""
 
     def may_finish(self, claim_ids: Sequence[str]) -> Sequence[str]:
         """The claims that no other bridge is working on."""
@@ -77,7 +85,12 @@ class RedisRoute:
         self._reclaimed_at: float | None = None
 
     def look_through(self, ledger: Ledger, is_stopping: Callable[[], bool]) -> bool:
-        """Scan all stores once. Returns True if anything was moved, or if claims have to wait."""
+        """
+        Scan all stores once. Returns True if anything was moved, or if claims have to wait.
+
+        Raises:
+            QueueFullError: In a run that ends by itself, only refused messages are left to move.
+        """
         before = ledger.count_moved
         ledger.left.clear()
         try:
@@ -87,7 +100,11 @@ class RedisRoute:
         except TooLateError:
             self._reclaimed_at = None
             return True
-        return is_more or (ledger.count_moved > before and not self._is_dry)
+        is_more = is_more or (ledger.count_moved > before and not self._is_dry)
+        if self._is_once and not is_more:
+            for error in self._refused.values():
+                raise error
+        return is_more
 
     def close(self) -> None:
         """Close what the finisher has opened; the pools keep their connections."""
@@ -99,6 +116,9 @@ class RedisRoute:
         while not is_stopping() and lost < _MOST_LOST_WINDOWS:
             window = store.read(behind)
             if not window:
+                return
+            if isinstance(store, MessageList) and store.queue in self._refused:
+                ledger.left[store.queue][FULL] += len(window)
                 return
             before = ledger.count_moved
             stays = self._handle(window, ledger)
@@ -113,7 +133,7 @@ class RedisRoute:
             if found is None:
                 stays += 1
                 continue
-            fate = found.left or self._judge(found)
+            fate = found.left or (Left(FULL) if found.queue in self._refused else self._judge(found))
             if isinstance(fate, Left):
                 ledger.leave(found.queue, fate.reason)
                 stays += 1
@@ -127,15 +147,21 @@ class RedisRoute:
             self._carry(items, ledger)
         return stays
 
+    @property
+    def _refused(self) -> dict[str, QueueFullError]:
+        return self._finisher.refused if self._finisher is not None else {}
+
     def _reclaim(self, ledger: Ledger) -> bool:
         """Finish what other bridges have claimed. Returns True if there are more claims, which have to wait."""
         finisher = self._finisher
         if finisher is None or self._is_dry:
             return False
         now = monotonic()
-        if not self._is_once and self._reclaimed_at is not None and now - self._reclaimed_at < _RECLAIM_SECONDS:
+        seconds = _TRY_AGAIN_SECONDS if finisher.refused else _RECLAIM_SECONDS
+        if not self._is_once and self._reclaimed_at is not None and now - self._reclaimed_at < seconds:
             return False
         self._reclaimed_at = now
+        finisher.try_again()
         there = finisher.claims.ids()
         wanted = finisher.may_finish(there)
         for some in chunks(iter(wanted), WINDOW_MESSAGES):

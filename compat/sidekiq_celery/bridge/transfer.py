@@ -17,6 +17,7 @@ from types import NoneType
 from typing import NamedTuple
 
 from sidekiq_celery.bridge import moves
+from sidekiq_celery.bridge.envelope import QueueFullError
 from sidekiq_celery.bridge.fates import Found, Moved
 from sidekiq_celery.bridge.ledger import Ledger
 from sidekiq_celery.bridge.message_lists import Side
@@ -197,11 +198,15 @@ class AcrossServers:
     def __init__(self, direction: str, claims: Claims, target: Side) -> None:
         self._direction = direction
         self.claims = claims
+        self.refused: dict[str, QueueFullError] = {}
         self._target = target
 
     def carry(self, items: Sequence[Item], ledger: Ledger) -> None:
         """Claim messages, write them, and remove the claims."""
         self.finish(lambda: self.claims.make(items), ledger)
+
+    def try_again(self) -> None:
+        """Do nothing: a Redis refuses no single queue."""
 
     def may_finish(self, claim_ids: Sequence[str]) -> Sequence[str]:
         """All claims: marks prevent two bridges from writing the same message."""

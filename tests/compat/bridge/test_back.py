@@ -23,7 +23,7 @@ from sidekiq_celery.bridge import publishing as publishing_module
 from sidekiq_celery.bridge.fates import Found, Moved
 from sidekiq_celery.bridge.layout import CeleryLayout
 from sidekiq_celery.bridge.ledger import Ledger
-from sidekiq_celery.bridge.message_lists import Side
+from sidekiq_celery.bridge.message_lists import WINDOW_MESSAGES, Side
 from sidekiq_celery.bridge.publishing import Publishing
 from sidekiq_celery.bridge.run import Bridge, BridgePlan
 from sidekiq_celery.bridge.transfer import CLAIMED, Claim, Claims, TooLateError
@@ -273,6 +273,52 @@ def test_a_full_queue_is_waited_for(
             thread.join(_SECONDS)
 
     assert len(set(read)) == 3
+
+
+def test_a_full_queue_holds_up_no_other(
+    app: Celery, full_queue: str, redis_client: redis.Redis, run_bridge: RunBridge, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its messages wait in Redis, whether they are due or not; there is one warning."""
+    note = app.tasks["side.note"]
+    for queue in ("celery", "high"):
+        for number in range(2):
+            note.apply_async((number,), queue=queue)
+            note.apply_async((number,), queue=queue, countdown=3600)
+
+    with pytest.raises(ConnectionError, match="'celery', which may be full"):
+        run_bridge(celery_url=full_queue, is_reverse=True)
+
+    with kombu.Connection(full_queue) as connection:
+        assert connection.channel().queue_declare("high", passive=True).message_count == 4
+    assert redis_client.llen("queue:high") == 0
+    claimed = redis_client.hlen(f"{CLAIMED}backward")
+    assert redis_client.llen("queue:celery") + redis_client.zcard("schedule") + claimed == 4
+    assert sum("refuses messages" in record.message for record in caplog.records) == 1
+
+
+def test_little_of_a_full_queue_is_read(
+    app: Celery, full_queue: str, redis_client: redis.Redis, run_bridge: RunBridge
+) -> None:
+    """It may have a million messages, which would hold up the other queues, too."""
+    app.tasks["side.note"].delay(1)
+    redis_client.lpush("queue:celery", *(redis_client.lrange("queue:celery", 0, -1) * 5000))
+    redis_client.config_resetstat()
+
+    with pytest.raises(ConnectionError, match="may be full"):
+        run_bridge(celery_url=full_queue, is_reverse=True)
+
+    assert redis_client.hlen(f"{CLAIMED}backward") <= WINDOW_MESSAGES
+    assert redis_client.info("commandstats")["cmdstat_lindex"]["calls"] < 2500
+
+
+@pytest.fixture
+def full_queue(rabbit_url: str) -> str:
+    """A RabbitMQ whose queue `celery` takes no more messages."""
+    with kombu.Connection(rabbit_url) as connection:
+        channel = connection.channel()
+        channel.queue_delete("celery")
+        kombu.Queue("celery", queue_arguments={"x-max-length": 0, "x-overflow": "reject-publish"})(channel).declare()
+    return rabbit_url
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -7,7 +7,7 @@ A program only removes what it has declared itself: `by` in Python's own hash na
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -112,14 +112,14 @@ def _with_slips(classes: Iterable[str]) -> str:
     return ", ".join(shown[:_MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def save(pool: Pool, layout: Layout, declared: Iterable[Declaration]) -> None:
+def save(pool: Pool, layout: Layout, declared: Sequence[Declaration]) -> None:
     """Write periodic jobs. A job in the other layout is moved if only Python declares it."""
     now = store.redis_now(pool)
-    known = store.declared_keys(pool)
+    other = LAYOUTS["1.8"] if layout.has_namespaces else LAYOUTS["2"]
+    known = store.declared_among(pool, [other.key_of(one.entry) for one in declared])
     for declaration in declared:
         entry = declaration.entry
         effects = [store.save_effect(layout, entry, declaration.own, now=now)]
-        other = LAYOUTS["1.8"] if layout.has_namespaces else LAYOUTS["2"]
         old = other.key_of(entry)
         if old in known:
             effects.append((verbs.REMOVE.name, OWN_PREFIX + old, other.set_key(entry.namespace), old))

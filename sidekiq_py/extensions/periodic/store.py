@@ -134,9 +134,8 @@ def layout_in_use(pool: Pool, cron_version: str | None) -> Layout:
     """
     if cron_version is not None:
         return layout_of(cron_version)
-    sets = (LAYOUTS["1.8"].set_key(), LAYOUTS["2"].set_key(), DECLARED)
-    old, new, ours = _replies(pool, [("SMEMBERS", key) for key in sets])
-    if not old or set(new) - set(ours):
+    old = members(pool, LAYOUTS["1.8"].set_key())
+    if not old or members(pool, LAYOUTS["2"].set_key()) - declared_keys(pool):
         return LAYOUTS["2"]
     has_flag = _replies(pool, [("HEXISTS", key, "symbolize_args") for key in old])
     return LAYOUTS["1.8" if any(has_flag) else "1.2"]
@@ -198,8 +197,13 @@ def find(
 
     Source: sidekiq-cron 2.3.1, job.rb, `Job.find` also finds a job by its key, which ends in its name.
     """
-    wanted = set(namespaces) | ({namespace} if namespace else set())
-    keys = [one for one in listed(pool, namespaces=wanted) if f":{one[0]}".endswith(f":{name}")]
+    if namespace:
+        # Its keys are known: the whole timetable, which may be long, is not read.
+        keys = [(f"cron_job:{name}", LAYOUTS["1.8"]), (f"cron_job:{namespace}:{name}", LAYOUTS["2"])]
+        lists = [("SISMEMBER", layout.set_key(namespace), key) for key, layout in keys]
+        keys = [one for one, is_listed in zip(keys, pool.well_typed(lists), strict=True) if is_listed]
+    else:
+        keys = [one for one in listed(pool, namespaces=namespaces) if f":{one[0]}".endswith(f":{name}")]
     found = [job for job in read(pool, keys) if job.name == name and namespace in (None, job.namespace)]
     return found[-1] if found else None
 
@@ -338,6 +342,12 @@ def write_status(pool: Pool, jobs: Sequence[StoredJob], *, is_enabled: bool, rea
 def declared_keys(pool: Pool) -> set[str]:
     """The keys of all jobs that Python has declared or added."""
     return members(pool, DECLARED)
+
+
+def declared_among(pool: Pool, keys: Sequence[str]) -> set[str]:
+    """Those of the keys whose jobs Python has declared or added."""
+    replies = pool.well_typed([("SISMEMBER", DECLARED, key) for key in keys])
+    return {key for key, is_declared in zip(keys, replies, strict=True) if is_declared}
 
 
 def members(pool: Pool, key: str) -> set[str]:

@@ -176,6 +176,19 @@ def test_a_job_is_disabled_with_a_reason_and_enabled(run: Callable[..., Any], st
     assert CronJobs().find("report").reason == ""
 
 
+def test_adding_a_job_does_not_read_the_whole_timetable(redis_client: redis.Redis) -> None:
+    """Each of a thousand jobs that a program adds would take longer than the one before."""
+    CronJobs().add("@daily", "Report", name="first")
+    redis_client.config_resetstat()
+
+    assert CronJobs().add("@daily", "Report", name="second").name == "second"
+
+    commands = redis_client.info("commandstats")
+    # The list of release 1.x, which is empty.
+    assert commands["cmdstat_smembers"]["calls"] == 1
+    assert redis_client.smembers("cron_jobs:default") == {b"cron_job:default:first", b"cron_job:default:second"}
+
+
 def test_a_job_that_is_named_twice_is_reported_once(run: Callable[..., Any]) -> None:
     """A list that a shell puts together may have it twice."""
     CronJobs().add("@daily", "Report", name="report")

@@ -150,19 +150,19 @@ def stamp_of(name: Any, value: Any) -> str:
     return json.dumps([str(name), value], default=str, ensure_ascii=False)
 
 
-def matches(stamps: Mapping[str, Any], revoked_stamps: Mapping[str, float], now: float) -> bool:
+def revoked_stamp(stamps: Mapping[str, Any], revoked_stamps: Mapping[str, float], now: float) -> dict[str, Any] | None:
     """
-    Whether one of a task's stamps is revoked.
+    The first of a task's stamps that is revoked, with its value; None if none is.
 
     Args:
         revoked_stamps: A mapping from a stored stamp to the time until which it is revoked.
         now: Seconds since the epoch.
     """
-    return any(
-        revoked_stamps.get(stamp_of(name, value), 0.0) > now
-        for name, values in stamps.items()
-        for value in (values if isinstance(values, list | tuple | set | frozenset) else (values,))
-    )
+    for name, values in stamps.items():
+        for value in values if isinstance(values, list | tuple | set | frozenset) else (values,):
+            if revoked_stamps.get(stamp_of(name, value), 0.0) > now:
+                return {name: value}
+    return None
 
 
 def _call_up(app: App, task_ids: list[str]) -> None:

@@ -51,9 +51,9 @@ class WorkerNotices:
         self._stamps: dict[str, float] = {}
         self.received = Notices(self._read)
 
-    def is_revoked(self, request: "Context") -> bool:
+    def revoked_by(self, request: "Context") -> dict[str, Any] | None:
         """
-        True if a task must not run.
+        The stamp because of which a task must not run; empty if its id is revoked; None if it may run.
 
         Raises:
             InvalidTaskError: Its id is a list or an object.
@@ -63,8 +63,10 @@ class WorkerNotices:
         except TypeError:
             raise InvalidTaskError(f"jid is {shown(request.id)}, where a string should stand") from None
         if may_be_revoked and self._is_id_revoked(request.id):
-            return True
-        return bool(self._stamps and request.stamps and revokes.matches(request.stamps, self._stamps, time.time()))
+            return {}
+        if not self._stamps or not request.stamps:
+            return None
+        return revokes.revoked_stamp(request.stamps, self._stamps, time.time())
 
     def _is_id_revoked(self, task_id: str) -> bool:
         try:

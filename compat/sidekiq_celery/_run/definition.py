@@ -127,8 +127,16 @@ class JobRun(TaskRun):
         finally:
             requests.pop()
 
-    def revoke(self, reason: str, *, terminated: bool = False, signum: Any = None, expired: bool = False) -> None:
-        """Revoke the task: it does not start, or does not continue."""
+    def revoke(
+        self,
+        reason: str,
+        *,
+        terminated: bool = False,
+        signum: Any = None,
+        expired: bool = False,
+        stamp: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Revoke the task: it does not start, or does not continue. The log names the *stamp*."""
         task = self.plan.task
         self.state, self.retval = states.REVOKED, TaskRevokedError(reason)
         if self.plan.stores and self.stores_errors:
@@ -140,7 +148,7 @@ class JobRun(TaskRun):
             signals.task_revoked.send(
                 sender=task, request=self.request, terminated=terminated, signum=signum, expired=expired
             )
-        task_log.log_revoked(task, self.request)
+        task_log.log_revoked(task, self.request, stamp)
 
     def finish(self, error: BaseException | None, now: float) -> None:
         """
@@ -205,9 +213,10 @@ class JobRun(TaskRun):
             if JOB_EXPIRED.handlers:
                 JOB_EXPIRED.emit({"payload": self.payload, "queue": str(self.payload.get("queue") or "")})
             return False
-        if self.definition.is_revoked(self.request):
+        stamp = self.definition.revoked_by(self.request)
+        if stamp is not None:
             self.effects.append(keep_less_long(self.task_id))
-            self.revoke("revoked")
+            self.revoke("revoked", stamp=stamp)
             return False
         if self.is_unknown:
             return True
@@ -234,15 +243,16 @@ class TaskDefinition(JobDefinition):
     Args:
         task: The task, created and bound to its app.
         traced: The result of `celery.app.trace.build_tracer`, or of a replacement for it.
-        is_revoked: Asked with a call's request before the task starts; it may block.
+        revoked_by: Asked with a call's request before the task starts; it may block. Returns the stamp by which the
+            task is revoked, empty if by its id; None if it is not.
         has_hard_limits: True if each of the worker's processes runs one task at a time and can be killed.
         events: Sends events about its runs to monitors.
         consumer: The sender of the signals for received jobs, in a Celery-style worker.
     """
 
     __slots__ = (
-        *("_limited", "app", "consumer", "events", "failed_tasks", "has_hard_limits", "is_revoked"),
-        *("plan", "priority_steps", "task", "tracer"),
+        *("_limited", "app", "consumer", "events", "failed_tasks", "has_hard_limits", "plan"),
+        *("priority_steps", "revoked_by", "task", "tracer"),
     )
 
     def __init__(
@@ -251,7 +261,7 @@ class TaskDefinition(JobDefinition):
         failed_tasks: FailedTasks,
         traced: Traced,
         *,
-        is_revoked: Callable[[Context], bool],
+        revoked_by: Callable[[Context], Mapping[str, Any] | None],
         has_hard_limits: bool,
         events: "TaskEvents | None",
         consumer: Any,
@@ -263,7 +273,7 @@ class TaskDefinition(JobDefinition):
         self.plan.broker = client_of(task.app).pool.settings
         super().__init__(task.name, {}, task, origin=f"{type(task).__qualname__}", is_async=self.plan.is_async)
         self.failed_tasks = failed_tasks
-        self.is_revoked = is_revoked
+        self.revoked_by = revoked_by
         self.events = events
         self.has_hard_limits = has_hard_limits
         self.priority_steps = steps(self.app)

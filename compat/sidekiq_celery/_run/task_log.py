@@ -33,6 +33,7 @@ LOG_IGNORED = "Task %(name)s[%(id)s] %(description)s"
 LOG_REJECTED = "Task %(name)s[%(id)s] %(exc)s"
 LOG_RETRY = "Task %(name)s[%(id)s] retry: %(exc)s"
 LOG_REVOKED = "Discarding revoked task: %(name)s[%(id)s]"
+_BY_STAMP = " (revoked by header: %(header)s)"
 LOG_UNREGISTERED = "Received unregistered task of type '%(name)s': task %(id)s has failed."
 LOG_TIME_LIMIT = "%(limit)s time limit (%(seconds)ss) exceeded for %(name)s[%(id)s]"
 
@@ -99,10 +100,14 @@ def log_retry(task: Any, request: Any, reason: Any) -> None:
     logger.info(LOG_RETRY, data, extra={"data": data})
 
 
-def log_revoked(task: Any, request: Any) -> None:
-    """Log that the task was revoked."""
+def log_revoked(task: Any, request: Any, stamp: Any = None) -> None:
+    """Log that the task was revoked, and by which stamp."""
     data = _whose(task, request)
-    logger.info(LOG_REVOKED, data, extra={"data": data})
+    text = LOG_REVOKED
+    if stamp:
+        data["header"] = saferepr(stamp)
+        text += _BY_STAMP
+    logger.info(text, data, extra={"data": data})
 
 
 def log_time_limit(task_name: str, task_id: Any, seconds: float, *, is_hard: bool) -> None:

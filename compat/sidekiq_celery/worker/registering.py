@@ -69,7 +69,7 @@ def register_tasks(
             task,
             failed_tasks,
             made_by(trace.build_tracer, task, hostname),
-            is_revoked=notices.is_revoked,
+            revoked_by=notices.revoked_by,
             has_hard_limits=has_hard_limits,
             events=events,
             consumer=consumer,

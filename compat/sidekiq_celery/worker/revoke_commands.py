@@ -146,5 +146,9 @@ def _wanted_id(raw: bytes, task_ids: Sequence[str], stamps: Sequence[str]) -> st
     task_id = str(payload.get("jid"))
     task_headers = payload.get(KEY)
     own = task_headers.get("stamps") if isinstance(task_headers, dict) else None
-    is_stamped = bool(stamps) and isinstance(own, dict) and revokes.matches(own, dict.fromkeys(stamps, 1.0), 0.0)
+    is_stamped = (
+        bool(stamps)
+        and isinstance(own, dict)
+        and revokes.revoked_stamp(own, dict.fromkeys(stamps, 1.0), 0.0) is not None
+    )
     return task_id if task_id in task_ids or is_stamped else None

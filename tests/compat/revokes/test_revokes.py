@@ -234,8 +234,9 @@ def test_chords_and_chains_hear_of_it(app: Celery, worker: TaskWorker) -> None:
         last.get(timeout=WAIT_SECONDS)
 
 
-def test_stamps_revoke_all_that_bear_them(app: Celery, worker: TaskWorker) -> None:
-    """Those that run later, too; the others run."""
+def test_stamps_revoke_all_that_bear_them(app: Celery, worker: TaskWorker, caplog: pytest.LogCaptureFixture) -> None:
+    """Those that run later, too; the others run. The log says which stamp it was, as Celery's does."""
+    caplog.set_level("INFO", "celery.app.trace")
     ran: list[Any] = []
     note = declare(app, ran)
     worker.start()
@@ -252,6 +253,10 @@ def test_stamps_revoke_all_that_bear_them(app: Celery, worker: TaskWorker) -> No
         with pytest.raises(TaskRevokedError):
             results[name].get(timeout=WAIT_SECONDS)
     assert ran == ["first", "six"]
+    assert {record.message.partition(" (")[2] for record in caplog.records if "Discarding" in record.message} == {
+        "revoked by header: {'customer': '4'})",
+        "revoked by header: {'customer': 5})",
+    }
 
 
 def test_a_record_lasts_until_its_task_was_met(app: Celery, worker: TaskWorker, redis_client: redis.Redis) -> None:

@@ -81,7 +81,7 @@ def as_task_v2(
         options: The stamps; other options are ignored.
 
     Raises:
-        TypeError: *args* is not a list or tuple, or *kwargs* is not a mapping.
+        TypeError: *args* is not a list or tuple, *kwargs* is not a mapping, or a time is neither text nor a datetime.
         ValueError: *countdown* or *expires* is too far in the past.
         OverflowError: *countdown* or *expires* is too far in the future.
     """
@@ -102,8 +102,8 @@ def as_task_v2(
         "task": name,
         "id": task_id,
         "shadow": shadow,
-        "eta": _iso(eta),
-        "expires": _iso(expires),
+        "eta": _iso(eta, "eta", "a datetime, or seconds as countdown"),
+        "expires": _iso(expires, "expires", "a number of seconds or a datetime"),
         "group": group_id,
         "group_index": group_index,
         "retries": retries,
@@ -173,8 +173,13 @@ def _in_seconds(app: App, seconds: float, what: str, now: datetime | None, timez
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone or app.timezone)
 
 
-def _iso(when: Any) -> str | None:
-    return when if isinstance(when, str) else (when and when.isoformat())
+def _iso(when: Any, what: str, advice: str) -> str | None:
+    if not when or isinstance(when, str):
+        return when
+    try:
+        return when.isoformat()  # type: ignore[no-any-return]
+    except AttributeError:
+        raise TypeError(f"{what} is {when!r}; give {advice}") from None
 
 
 def shown(value: Any) -> str:

@@ -142,6 +142,15 @@ def test_an_expires_that_is_neither_seconds_nor_a_time_is_refused(
     assert waiting(redis_client) == []
 
 
+@pytest.mark.parametrize("eta", [300, timedelta(minutes=5)], ids=["seconds", "a timedelta"])
+def test_an_eta_that_is_no_time_is_refused(redis_client: redis.Redis, add: Any, eta: Any) -> None:
+    """With what to give: seconds are easily taken for a countdown."""
+    with pytest.raises(TypeError, match=r"^eta is .*; give a datetime, or seconds as countdown$"):
+        add.apply_async((1,), eta=eta)
+
+    assert waiting(redis_client) == []
+
+
 def test_every_option_goes_along(redis_client: redis.Redis, add: Any) -> None:
     """What the worker is to know stands in the object `celery`."""
     add.apply_async(

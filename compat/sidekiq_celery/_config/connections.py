@@ -1,6 +1,8 @@
 """kombu's connections to an app's broker: for health checks, remote control and events. Jobs do not use them."""
 
+from ssl import CERT_REQUIRED
 from typing import Any
+from urllib.parse import urlsplit
 
 from sidekiq_celery.contract import App
 
@@ -15,6 +17,11 @@ def connect(app: App, url: str | None, **given: Any) -> Any:
 
     conf = app.conf
     address = kombu_url(url or default_broker_url())
+    use_ssl = app.either("broker_use_ssl", given.get("ssl"))
+    is_bare = use_ssl is True or not (use_ssl or "ssl_" in urlsplit(str(address)).query)
+    if is_bare and (str(address).startswith("rediss:") or (use_ssl and is_redis(address))):
+        # kombu would verify no certificate, and send the password to whoever answers; for True, without TLS.
+        use_ssl = {"ssl_cert_reqs": CERT_REQUIRED}
     limits = {"socket_timeout": _REPLY_SECONDS} if is_redis(address) else {}
     options = {
         "userid": given.get("userid") or conf.broker_user,
@@ -22,7 +29,7 @@ def connect(app: App, url: str | None, **given: Any) -> Any:
         "virtual_host": given.get("virtual_host") or conf.broker_vhost,
         "port": given.get("port") or conf.broker_port,
         "transport": given.get("transport") or conf.broker_transport,
-        "ssl": app.either("broker_use_ssl", given.get("ssl")),
+        "ssl": use_ssl,
         "heartbeat": given.get("heartbeat"),
         "login_method": given.get("login_method") or conf.broker_login_method,
         "failover_strategy": given.get("failover_strategy") or conf.broker_failover_strategy,

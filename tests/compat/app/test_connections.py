@@ -9,6 +9,9 @@ from kombu import Connection, Producer, pools
 from kombu.exceptions import OperationalError
 from sidekiq_celery._send.clients import client_of
 
+from tests.support.certificates import make_certificates
+from tests.support.redis_server import free_port
+
 ROOT = Path(__file__).parents[3]
 
 FORK = """
@@ -44,6 +47,25 @@ def test_a_connection_comes_from_the_pool_and_goes_back(connected):
 
     with connected.connection_or_acquire("given") as connection:
         assert connection == "given"
+
+
+def test_a_certificate_is_verified_unless_the_settings_say_otherwise(make_app, new_redis_server, tmp_path):
+    """kombu verifies none if it is given no option, and remote control would send the password to anyone."""
+    certificates = make_certificates(tmp_path)
+    port = free_port()
+    new_redis_server(config=certificates.server_settings(port))
+    url = f"localhost:{port}/0"
+
+    for bare in (make_app(broker=f"rediss://{url}"), make_app(broker=f"redis://{url}", broker_use_ssl=True)):
+        with pytest.raises(OperationalError, match="certificate verify failed"), bare.connection() as refused:
+            refused.ensure_connection(max_retries=1, interval_start=0)
+    for trusting in (
+        make_app(broker=f"rediss://{url}?ssl_ca_certs={certificates.authority}"),
+        make_app(broker=f"rediss://{url}?ssl_cert_reqs=none"),
+        make_app(broker=f"rediss://{url}", broker_use_ssl={"ssl_ca_certs": str(certificates.authority)}),
+    ):
+        with trusting.connection() as connection:
+            connection.ensure_connection(max_retries=1)
 
 
 def test_a_connection_by_a_unix_socket_goes_to_the_same_database(make_app, redis_server, redis_url):

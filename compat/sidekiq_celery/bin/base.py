@@ -169,12 +169,16 @@ def reaching_redis(setting: str = "broker_url (-b)") -> Iterator[None]:
     """
     from kombu.exceptions import OperationalError
 
+    from sidekiq_py.errors import RedisError, RedisReplyError
+
     try:
         yield
-    except OperationalError as error:
+    except (OperationalError, RedisError) as error:
         what = f"Could not connect to Redis; check that it is running and that {setting} is right"
         if is_about_rights(error):
             what = "Redis does not allow that"
+        elif isinstance(error, RedisReplyError):
+            what = "Redis refused that"
         raise CeleryCommandException(f"{what}. Reason: {with_rights_hint(error)}", exit_code=EX_UNAVAILABLE) from error
 
 

@@ -14,6 +14,7 @@ from sidekiq_celery.bin.base import (
     daemon_options,
     handle_preload_options,
     own_setting,
+    reaching_redis,
     writing,
 )
 from sidekiq_celery.exceptions import ImproperlyConfigured
@@ -67,6 +68,7 @@ def beat(context: click.Context, /, **options: Any) -> None:
 @beat.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 @click.pass_obj
+@reaching_redis()
 def list_entries(known: Any, as_json: bool) -> None:
     """Show all periodic tasks, and when each was last sent."""
     found = list(beat_state.entries(known.app))
@@ -98,6 +100,7 @@ def _writable(line: str) -> str:
 @click.option("-k", "--kwargs", type=JSON_OBJECT, default="{}", help="Keyword arguments, a JSON object.")
 @click.option("-Q", "--queue", help="Queue; by default the routes decide.")
 @click.pass_obj
+@reaching_redis()
 def add_entry(
     known: Any,
     name: str,
@@ -136,7 +139,8 @@ def _by_name(command: str, help_text: str, said: str) -> None:
     @click.pass_obj
     def act(known: Any, name: str) -> None:
         try:
-            getattr(beat_state, command)(known.app, name)
+            with reaching_redis():
+                getattr(beat_state, command)(known.app, name)
         except (ValueError, SchedulingError) as error:
             raise click.ClickException(str(error)) from error
         click.echo(f"{name}: {said}")

@@ -211,6 +211,22 @@ def test_what_cannot_be_done_is_refused(app: Celery, call: Call, arguments: tupl
 
 
 @pytest.mark.parametrize(
+    "arguments",
+    [("list",), ("add", "x", "proj.x", "--every", "1"), ("remove", "x"), ("pause", "tick"), ("run", "tick")],
+)
+def test_a_redis_out_of_reach_is_one_sentence(arguments: tuple[str, ...]) -> None:
+    """With the exit code of the other commands, and no traceback."""
+    app = Celery("lost", broker="redis://127.0.0.1:1/0", set_as_current=False, fixups=[])
+    app.conf.beat_schedule = {"tick": TICK}
+
+    result = CliRunner().invoke(command, arguments, obj=SimpleNamespace(app=app))
+
+    assert result.exit_code == 69
+    assert result.output.startswith("Error: Could not connect to Redis; check that it is running and that broker_url")
+    app.close()
+
+
+@pytest.mark.parametrize(
     "make",
     [
         lambda: schedule(10),

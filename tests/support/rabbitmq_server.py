@@ -36,9 +36,15 @@ def is_installed() -> bool:
 
 
 class RabbitServer:
-    """One node. `start` returns when it answers; `close` when it is gone."""
+    """
+    One node. `start` returns when it answers; `close` when it is gone.
 
-    def __init__(self) -> None:
+    Args:
+        config: Lines for its rabbitmq.conf.
+    """
+
+    def __init__(self, config: str = "") -> None:
+        self._config = config
         self.directory = Path(tempfile.mkdtemp(prefix="sidekiq-py-rabbit-"))
         self.port = 0
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -108,7 +114,7 @@ class RabbitServer:
     def _environment(self, epmd_port: int) -> dict[str, str]:
         directory = self.directory
         (directory / "enabled_plugins").write_text("[].\n")
-        (directory / "rabbitmq.conf").write_text("log.file.level = warning\n")
+        (directory / "rabbitmq.conf").write_text(f"log.file.level = warning\n{self._config}\n")
         return {
             # Erlang keeps its cookie there.
             "HOME": str(directory),

@@ -271,8 +271,10 @@ class Bridge:
 
     def _connect(self) -> Any:
         """A connection to a broker other than Redis; it waits for confirmations if the broker supports them."""
-        confirming = {"confirm_publish": True} if _is_amqp(self._plan.celery_url or "") else {}
-        return self._old_app().connection_for_read(self._plan.celery_url, transport_options=confirming)
+        options = (
+            {"confirm_publish": True, "on_blocked": _warn_of_blocking} if _is_amqp(self._plan.celery_url or "") else {}
+        )
+        return self._old_app().connection_for_read(self._plan.celery_url, transport_options=options)
 
     def _note_held_messages(self) -> None:
         """Note in the ledger how many messages are left to Celery's workers."""
@@ -288,6 +290,10 @@ class Bridge:
         if overdue:
             text = f"of these, taken more than {self._layout.visibility_seconds:g} seconds ago (visibility timeout)"
             self.ledger.notes[text] = overdue
+
+
+def _warn_of_blocking(reason: str) -> None:
+    logger.warning("bridge: Celery's broker takes no messages from anyone (%s); waiting until it does", reason)
 
 
 def _is_amqp(url: str) -> bool:

@@ -321,6 +321,37 @@ def full_queue(rabbit_url: str) -> str:
     return rabbit_url
 
 
+@pytest.mark.usefixtures("rabbit")  # Which says how to install it.
+def test_the_log_says_that_the_broker_takes_no_messages(app: Celery, redis_url: str, redis_client: redis.Redis) -> None:
+    """A RabbitMQ that is short of memory confirms nothing, for as long as that lasts."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, SOURCE_ROOTS))}
+    command = [
+        sys.executable,
+        "-m",
+        "sidekiq_celery",
+        "bridge",
+        "--reverse",
+        "--from",
+        redis_url,
+        "-Q",
+        "celery",
+        "--to",
+    ]
+    app.tasks["side.note"].delay(1)
+    with (
+        RabbitServer("vm_memory_high_watermark.absolute = 1MB") as full,
+        subprocess.Popen([*command, full.url()], env=environment, stderr=subprocess.PIPE, text=True) as bridge,
+    ):
+        try:
+            assert bridge.stderr is not None
+            line = bridge.stderr.readline()
+        finally:
+            bridge.kill()
+
+    assert "takes no messages from anyone" in line
+    assert redis_client.hlen(f"{CLAIMED}backward") == 1
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_signal_ends_a_bridge_that_waits_for_a_confirmation(
     app: Celery,

@@ -76,8 +76,9 @@ class ScheduleEntry:
     ) -> None:
         if args and not isinstance(args, Iterable):
             raise TypeError(f"args is {args!r}; give a list or tuple, such as ({args!r},)")
-        if kwargs and not isinstance(kwargs, Mapping):
-            raise TypeError(f"kwargs is {kwargs!r}; give a dict")
+        for what, given in (("kwargs", kwargs), ("options", options)):
+            if given and not isinstance(given, Mapping):
+                raise TypeError(f"{what} is {given!r}; give a dict")
         self.app = app
         self.name = name
         self.task = task

@@ -159,8 +159,9 @@ class Scheduler:
             schedule.pop(name, None)
         for name, fields in b.items():
             entry = self._entry(name, fields)
-            if entry.schedule is None:
-                raise ImproperlyConfigured(f"beat_schedule[{name!r}] cannot be read: it has no schedule")
+            for what in ("task", "schedule"):
+                if getattr(entry, what) is None:
+                    raise ImproperlyConfigured(f"beat_schedule[{name!r}] cannot be read: it has no {what}")
             known = schedule.get(name)
             if known:
                 known.update(entry)

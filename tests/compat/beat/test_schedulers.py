@@ -216,14 +216,19 @@ def test_starting_beat_sends_its_signal(app: Celery) -> None:
         ({"task": "proj.tick", "schedule": "x"}, "schedule is 'x'; give seconds, a timedelta or a schedule"),
         ({"task": "proj.tick", "schedule": 10, "args": (1)}, "args is 1; give a list or tuple, such as (1,)"),
         ({"task": "proj.tick", "schedule": 10, "kwargs": 5}, "kwargs is 5; give a dict"),
+        ({"task": "proj.tick", "schedule": 10, "options": 5}, "options is 5; give a dict"),
         ({"task": "proj.tick"}, "it has no schedule"),
+        ({"schedule": 10}, "it has no task"),
         (
             {"task": "proj.tick", "schedule": 10, "queue": "q"},
             "unexpected keyword argument 'queue'. An entry is a dict",
         ),
         ("proj.tick", "An entry is a dict with task, schedule and"),
     ],
-    ids=["no schedule", "no list", "no dict of arguments", "schedule left out", "an unknown key", "no dict"],
+    ids=[
+        *("no schedule", "no list", "no dict of arguments", "no dict of options", "schedule left out", "task left out"),
+        *("an unknown key", "no dict"),
+    ],
 )
 def test_a_beat_with_an_entry_that_cannot_be_read_names_it(
     app: Celery, caplog: pytest.LogCaptureFixture, entry: Any, message: str

@@ -33,7 +33,8 @@ TIMES = 40
 MOST_TIMES_AS_LONG = 1.5
 MOST_ROUND_TRIPS = 3
 PAGES = (
-    *("/", "/?period=day", "/?period=week", "/busy", "/queues", "/queue?name=default", "/queue?name=default&from=50"),
+    *("/", "/?period=day", "/?period=week", "/?period=6-months", "/busy"),
+    *("/queues", "/queue?name=default", "/queue?name=default&from=50"),
     *("/retries", "/retries?from=50", "/scheduled", "/dead", "/job", "/metrics", "/metrics/job?class=HardJob"),
     *("/bulk", "/audit", "/batches", "/batches/one?bid={bid}", "/cron"),
     *("/celery/task?id=parent", "/celery/workflow?id=parent&group=g&from=50", "/celery/workflow?id=chord&from=50"),

@@ -124,7 +124,8 @@ CELERY_PAGES = (
     *("/celery/workers", "/celery/worker?name=gone", "/celery/limits"),
 )
 PAGES = (
-    *("/", "/?period=day", "/?period=week", "/busy", "/queues", "/queue?name=default", "/queue/clear?name=default"),
+    *("/", "/?period=day", "/?period=week", "/?period=6-months", "/busy"),
+    *("/queues", "/queue?name=default", "/queue/clear?name=default"),
     *(
         "/retries",
         "/retries?class=HardJob&argument=x",

@@ -129,6 +129,30 @@ def test_the_overview_shows_what_was_done_in_the_last_hour_day_and_week(viewer, 
     assert "300 succeeded, 200 failed" in viewer.get("/?period=week").shown
 
 
+@pytest.mark.parametrize(
+    ("period", "days", "told"),
+    [("week", 7, "week"), ("month", 30, "month"), ("3-months", 90, "3 months"), ("6-months", 180, "6 months")],
+)
+def test_the_overview_shows_as_many_days_as_ruby_s_web_ui(viewer, redis_client, period, days, told):
+    """From the counters of each day, which every release of Sidekiq writes."""
+    today = datetime.now(UTC).date()
+    first, before = (today - timedelta(days=days - 1), today - timedelta(days=days))
+    for day, processed in ((first, 70), (before, 90)):
+        redis_client.mset({f"stat:processed:{day}": processed, f"stat:failed:{day}": 20})
+
+    shown = viewer.get(f"/?period={period}").shown
+
+    assert f"Jobs in the last {told} Hour Day Week Month 3 months 6 months" in shown
+    assert f"{first}: 50 succeeded, 20 failed" in shown
+    assert str(before) not in shown
+
+
+def test_a_period_by_day_without_jobs_promises_no_count_by_the_minute(viewer):
+    """Every release counts by day."""
+    assert "Nothing was recorded. Sidekiq 7 and later" in viewer.get("/?period=day").shown
+    assert "Nothing was recorded. Queues" in viewer.get("/?period=month").shown
+
+
 def test_the_doctor_s_findings_stand_below_the_numbers_of_the_overview(viewer, redis_client, payload):
     """
     Problems come first, each with advice; the page does not wait for the doctor. The numbers stay where they are when
@@ -836,6 +860,7 @@ def test_redacted_values_are_nowhere_on_a_page(visitor, failed):
         ("/", 3),
         ("/?period=day", 3),
         ("/?period=week", 3),
+        ("/?period=6-months", 3),
         ("/busy", 3),
         ("/queues", 3),
         ("/queue?name=default", 3),
@@ -850,6 +875,7 @@ def test_redacted_values_are_nowhere_on_a_page(visitor, failed):
         ("/bulk", 2),
         ("/audit", 1),
         ("/?live=1", 1),
+        ("/?period=6-months&live=1", 1),
         ("/busy?live=1", 1),
     ],
 )

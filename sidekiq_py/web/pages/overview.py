@@ -16,7 +16,16 @@ from sidekiq_py.web.trends import charts_of
 from sidekiq_py.web.visit import Visit
 
 _Found = tuple[Check, Finding]
-_PERIODS = {"hour": "the last hour", "day": "the last day", "week": "the last week"}
+_PERIODS = {
+    "hour": "the last hour",
+    "day": "the last day",
+    "week": "the last week",
+    "month": "the last month",
+    "3-months": "the last 3 months",
+    "6-months": "the last 6 months",
+}
+# Those that are shown by day, as long as in Ruby's Web UI.
+_DAYS = {"week": 7, "month": 30, "3-months": 90, "6-months": 180}
 _WORST_FIRST = (Level.PROBLEM, Level.WARNING)
 _QUEUES_SHOWN = 20
 _FINDINGS_OF_A_KIND = 3
@@ -46,6 +55,7 @@ def overview(visit: Visit) -> Response:
         period=period,
         periods=_PERIODS,
         chart=bars(values, title=f"Jobs that ended in {_PERIODS[period]}"),
+        is_by_day=period in _DAYS,
         bars=values,
         queues=[
             (queue, charts_of(watch, queue, seen))
@@ -76,8 +86,8 @@ def _first_of_each_kind(findings: Iterable[_Found]) -> tuple[list[_Found], list[
 
 
 def _bars(visit: Visit, period: str) -> list[Bar]:
-    if period == "week":
-        history = History(7, pool=visit.pool)
+    if period in _DAYS:
+        history = History(_DAYS[period], pool=visit.pool)
         days = [(datetime.fromisoformat(day).replace(tzinfo=UTC), day) for day in reversed(history.processed)]
         return [
             Bar(at, day, max(0, history.processed[day] - history.failed[day]), history.failed[day]) for at, day in days

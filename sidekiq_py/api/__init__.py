@@ -25,7 +25,7 @@ from sidekiq_py.api.iterations import IterableJobQuery, IterationState
 from sidekiq_py.api.job_record import JobRecord
 from sidekiq_py.api.job_sets import DeadSet, JobSet, RetrySet, ScheduledSet, SetPage, SortedEntry
 from sidekiq_py.api.metrics import Deploy, DeployMark, JobMetrics, Metrics, MetricsPoint, MetricsResult
-from sidekiq_py.api.overview import Overview, OverviewReader, OverviewScope, Rates, TrendPoint
+from sidekiq_py.api.overview import Overview, OverviewReader, OverviewScope, Rates, ServerInfo, TrendPoint
 from sidekiq_py.api.processes import Process, ProcessSet, Work, WorkSet
 from sidekiq_py.api.profiles import ProfileRecord, ProfileSet
 from sidekiq_py.api.queue import Queue, QueuedJob, QueuePage
@@ -67,6 +67,7 @@ __all__ = [
     "Rates",
     "RetrySet",
     "ScheduledSet",
+    "ServerInfo",
     "SetPage",
     "SortedEntry",
     "Stats",

@@ -28,6 +28,7 @@ from sidekiq_py.api.overview import Overview as Overview
 from sidekiq_py.api.overview import OverviewReader as OverviewReader
 from sidekiq_py.api.overview import OverviewScope as OverviewScope
 from sidekiq_py.api.overview import Rates as Rates
+from sidekiq_py.api.overview import ServerInfo as ServerInfo
 from sidekiq_py.api.overview import TrendPoint as TrendPoint
 from sidekiq_py.api.processes import Process as Process
 from sidekiq_py.api.processes import ProcessSet as ProcessSet

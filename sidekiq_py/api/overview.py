@@ -2,7 +2,7 @@
 
 from collections import Counter, deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from operator import attrgetter
@@ -13,6 +13,7 @@ from sidekiq_py.api.source import pool_for
 from sidekiq_py.api.stats import QueueSummary, summary_of
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.clock import now_seconds
+from sidekiq_py.redis_access.connection.server_info import ServerInfo
 from sidekiq_py.redis_access.reads import overview
 from sidekiq_py.redis_access.reads.in_flight_counts import InFlightCount, totals
 from sidekiq_py.redis_access.reads.overview import EVERYTHING, Choice, Names, OverviewScope
@@ -21,7 +22,7 @@ from sidekiq_py.redis_access.reads.queues import QueueState
 # Ruby's processes write their counters every 10 s, Python's every 5 s: over a shorter window a rate would jump.
 RATE_WINDOW_SECONDS = 15.0
 
-__all__ = ["Overview", "OverviewReader", "OverviewScope", "Rates", "TrendPoint"]
+__all__ = ["Overview", "OverviewReader", "OverviewScope", "Rates", "ServerInfo", "TrendPoint"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,7 @@ class Overview:
         rates: None for the first read of an `OverviewReader`.
         trends: For the queues that were asked for: size and latency in each minute of the last two hours, oldest first.
             A Python worker of the fleet records them; minutes in which none was running are missing.
+        server: What Redis says about itself; None if it was not asked for, or if this user may not use INFO.
     """
 
     at: float
@@ -90,6 +92,7 @@ class Overview:
     in_flight: tuple[InFlightCount, ...]
     rates: Rates | None
     trends: Mapping[str, tuple[TrendPoint, ...]] = field(default_factory=dict)
+    server: ServerInfo | None = None
 
     @property
     def enqueued(self) -> int:
@@ -130,6 +133,7 @@ class OverviewReader:
         self._pool = pool_for(pool, client)
         self._window_seconds = window_seconds
         self._names: Names | None = None
+        self._is_info_refused = False
         self._counts: deque[tuple[float, int, int]] = deque()
 
     def __repr__(self) -> str:
@@ -155,8 +159,14 @@ class OverviewReader:
                 read.
         """
         at = now_seconds() if now is None else now
+        if self._names is None:
+            self._is_info_refused = False
+        elif self._is_info_refused:
+            # Redis would log a refusal each second.
+            scope = replace(scope, server=False)
         found = overview.read(self._pool, self._names, now=at, scope=scope, trends_of=trends_of)
         self._names = found.names
+        self._is_info_refused = self._is_info_refused or (scope.server and found.server is None)
         taken = totals(found.in_flight, attrgetter("queue"))
         cleared = sorted(taken.keys() - set(found.listed))
         empty = [QueueState(name, 0, None, name in found.names.paused) for name in cleared]
@@ -175,6 +185,7 @@ class OverviewReader:
                 name: tuple(TrendPoint(datetime.fromtimestamp(one.minute, UTC), one.size, one.latency) for one in trend)
                 for name, trend in found.trends.items()
             },
+            found.server,
         )
 
     def _rates(self, at: float, processed: int, failed: int) -> Rates | None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from sidekiq_py.api import OverviewReader
+from sidekiq_py.api import OverviewReader, OverviewScope
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.redis_access.reads.in_flight_counts import InFlightCount
 
@@ -145,3 +145,36 @@ def test_processes_that_this_user_may_not_read_are_not_left_out(pool, fleet, red
             OverviewReader(pool=redis_url.replace("redis://", "redis://few:secret@")).read()
     finally:
         fleet.execute_command("ACL", "DELUSER", "few")
+
+
+def test_the_server_is_read_if_the_scope_says_so(pool, fleet):
+    """From INFO, in the same round trip."""
+    reader, info = OverviewReader(), fleet.info()
+
+    server = reader.read(scope=OverviewScope(server=True)).server
+
+    assert server is not None
+    assert server.connections is not None
+    assert server.connections >= 1
+    assert (server.used_bytes or 0) <= (server.peak_bytes or 0)
+    assert info["uptime_in_seconds"] <= (server.uptime_seconds or 0)
+    assert reader.read().server is None
+
+
+def test_a_reader_asks_for_info_once_if_it_is_refused(pool, fleet, redis_url):
+    """A live view would put a refusal into the ACL log each second. A view that is opened anew asks again."""
+    scope = OverviewScope(server=True)
+    fleet.execute_command("ACL", "SETUSER", "few", "reset", "on", ">secret", "+@all", "~*", "-info")
+    fleet.config_resetstat()
+    try:
+        reader = OverviewReader(pool=redis_url.replace("redis://", "redis://few:secret@"))
+        assert [reader.read(scope=scope).server for _ in range(3)] == [None] * 3
+        refused = [fleet.info("commandstats")["cmdstat_info"]["rejected_calls"]]
+        reader.read_anew(scope=scope)
+        refused.append(fleet.info("commandstats")["cmdstat_info"]["rejected_calls"])
+        fleet.execute_command("ACL", "SETUSER", "few", "+info")
+        assert reader.read_anew(scope=scope).server is not None
+    finally:
+        fleet.execute_command("ACL", "DELUSER", "few")
+
+    assert refused == [1, 2]

@@ -153,6 +153,38 @@ def test_a_period_by_day_without_jobs_promises_no_count_by_the_minute(viewer):
     assert "Nothing was recorded. Queues" in viewer.get("/?period=month").shown
 
 
+def test_the_overview_shows_how_redis_is_doing(viewer, redis_client):
+    """As Redis tells it; a policy that deletes keys leads to what the doctor says about it."""
+    shown, info = viewer.get("/").shown, redis_client.info()
+    product = "Valkey" if "valkey_version" in info else "Redis"
+    version = info[f"{product.lower()}_version"]
+
+    assert re.search(
+        rf"{product} Version {re.escape(version)} Uptime [\d.hms ]+ Connections \d+ Memory used [\d.]+ [kM]B "
+        r"Peak memory [\d.]+ [kM]B$",
+        shown,
+    )
+    redis_client.config_set("maxmemory-policy", "allkeys-lru")
+    try:
+        page = viewer.get("/")
+    finally:
+        redis_client.config_set("maxmemory-policy", "noeviction")
+    assert page.shown.endswith("maxmemory-policy allkeys-lru")
+    assert '<a href="#doctor">allkeys-lru</a>' in page.text
+
+
+def test_the_overview_does_without_info(visitor, redis_client, redis_url):
+    """As for the user of docs/dashboard.md; the page says which right is missing."""
+    redis_client.execute_command("ACL", "SETUSER", "half", "on", ">pw", "~*", "+@all", "-info")
+    try:
+        page = visitor("viewer", pool=redis_url.replace("redis://", "redis://half:pw@")).get("/")
+    finally:
+        redis_client.execute_command("ACL", "DELUSER", "half")
+
+    assert page.status == 200
+    assert page.shown.endswith("this user may not use INFO. Let it do so: ACL SETUSER <user> +info")
+
+
 def test_the_doctor_s_findings_stand_below_the_numbers_of_the_overview(viewer, redis_client, payload):
     """
     Problems come first, each with advice; the page does not wait for the doctor. The numbers stay where they are when

@@ -1,5 +1,5 @@
 """
-The server's product, version, mode, and what it does when its memory is full.
+The server's product, version and mode, what it does when its memory is full, and how it is doing.
 
 INFO has all of it; HELLO and CONFIG have parts of it. Each of them may be renamed or forbidden for this user; whatever
 cannot be found out stays None.
@@ -30,6 +30,10 @@ class ServerInfo(NamedTuple):
         mode: `standalone`, `cluster` or `sentinel`.
         maxmemory_policy: `noeviction`, or the rule by which the server evicts keys; None if the server does not say.
         is_replica: True for a replica, as far as the server says.
+        uptime_seconds: The time since it started.
+        connections: The number of clients that are connected.
+        used_bytes: The memory that it uses for data.
+        peak_bytes: The most that it has used since it started.
     """
 
     product: str | None = None
@@ -38,6 +42,10 @@ class ServerInfo(NamedTuple):
     mode: str | None = None
     maxmemory_policy: str | None = None
     is_replica: bool = False
+    uptime_seconds: int | None = None
+    connections: int | None = None
+    used_bytes: int | None = None
+    peak_bytes: int | None = None
 
     def __str__(self) -> str:
         return f"{self.product or 'Redis'} {self.version or 'of an unknown version'}"
@@ -81,6 +89,10 @@ def describe(facts: dict[str, str]) -> ServerInfo:
         # Redis Enterprise has an empty one. Source: Sidekiq 8.1.7, cli.rb.
         maxmemory_policy=facts.get("maxmemory_policy") or None,
         is_replica=facts.get("role") in ("slave", "replica"),
+        uptime_seconds=_number(facts.get("uptime_in_seconds")),
+        connections=_number(facts.get("connected_clients")),
+        used_bytes=_number(facts.get("used_memory")),
+        peak_bytes=_number(facts.get("used_memory_peak")),
     )
 
 
@@ -142,6 +154,10 @@ def _pairs(reply: Any) -> dict[str, str]:
         return {}
     named = zip(reply[::2], reply[1::2], strict=False)
     return {name.decode(): value.decode() for name, value in named if isinstance(value, bytes)}
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and re.fullmatch(r"\d{1,19}", text, re.ASCII) else None
 
 
 def _numbers(version: str | None) -> tuple[int, ...] | None:

@@ -12,9 +12,11 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from sidekiq_py.errors import RedisReplyError
+from sidekiq_py.redis_access.connection import server_info
 from sidekiq_py.redis_access.connection.link import Command
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import name_in, pairs, raise_first, readable, well_typed
+from sidekiq_py.redis_access.connection.server_info import ServerInfo
 from sidekiq_py.redis_access.processes import process_set
 from sidekiq_py.redis_access.processes.process_set import Beat
 from sidekiq_py.redis_access.reads import queue_trends
@@ -48,11 +50,13 @@ class OverviewScope:
         processes: Read the heartbeats.
         running: Read the running jobs, and all that each process has in flight. Without it, a job that waits in the
             inbox of a worker counts as in flight only if its queue is chosen. Needs *processes*.
+        server: Read what Redis says about itself.
     """
 
     queues: Choice | None = None
     processes: bool = True
     running: bool = True
+    server: bool = False
 
 
 EVERYTHING = OverviewScope()
@@ -82,6 +86,7 @@ class Look(NamedTuple):
         running: Identity, thread and entry of the work hash for each running job.
         names: The names for the next look.
         trends: The trends of the requested queues.
+        server: None if it was not asked for, or if this user may not use INFO.
     """
 
     totals: Totals
@@ -92,6 +97,7 @@ class Look(NamedTuple):
     in_flight: tuple[InFlightCount, ...]
     names: Names
     trends: Mapping[str, tuple[Sample, ...]]
+    server: ServerInfo | None
 
 
 def read(
@@ -129,12 +135,13 @@ def read(
         [("HKEYS", keys.in_flight(owner)) for owner in known.owners],
         [("LLEN", keys.inbox(owner, queue)) for owner, queue in inboxes],
         queue_trends.commands_of(charted),
+        [("INFO",)] if scope.server else [],
     )
     # To show 0 retries to a user who may not read them would be a lie; one queue or process may be out of bounds.
     names, totals = map(well_typed, raw[:2])
     for answers in (raw[3][:: len(commands_of(""))], raw[4]):
         _raise_if_none_is_readable(answers)
-    of_queues, of_processes, hashes, lengths, samples = map(readable, raw[2:])
+    of_queues, of_processes, hashes, lengths, samples, infos = map(readable, raw[2:])
     new = _names(names)
     states = [
         QueueState(name, number(size), oldest, name in new.paused, error_of(*answers))
@@ -152,6 +159,7 @@ def read(
         tuple(in_flight),
         new,
         trends,
+        next((server_info.describe(server_info.lines_of(info)) for info in infos if info is not None), None),
     )
 
 

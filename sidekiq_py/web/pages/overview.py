@@ -40,7 +40,8 @@ def overview(visit: Visit) -> Response:
         period = "hour"
     watch = visit.server.watch
     # It adds up and ranks all queues and processes.
-    seen = watch.look(_PATH, OverviewScope(), is_live=visit.is_live, trends_of=watch.worst_queues(_PATH, _QUEUES_SHOWN))
+    scope, charted = OverviewScope(server=True), watch.worst_queues(_PATH, _QUEUES_SHOWN)
+    seen = watch.look(_PATH, scope, is_live=visit.is_live, trends_of=charted)
     rates = watch.rates()
     values = watch.recall(period, partial(_bars, visit, period), is_live=visit.is_live)
     report, trouble = visit.server.examiner.look() or (None, "")
@@ -54,8 +55,8 @@ def overview(visit: Visit) -> Response:
         failure_line=line([rate for _, rate in rates], title="Failures per second, in the last minute", spell=_rate),
         period=period,
         periods=_PERIODS,
-        chart=bars(values, title=f"Jobs that ended in {_PERIODS[period]}"),
         is_by_day=period in _DAYS,
+        chart=bars(values, title=f"Jobs that ended in {_PERIODS[period]}"),
         bars=values,
         queues=[
             (queue, charts_of(watch, queue, seen))

@@ -38,6 +38,8 @@ _SCANNED_AT_ONCE = 1000
 _MOST_BYTES = 8 * 1024 * 1024
 # Of the results that a page returns.
 _MOST_PAGE_BYTES = 32 * 1024 * 1024
+# Of each result in a list, read before its size is known.
+_BEGINNING_BYTES = 64 * 1024
 # Celery's JSON begins with the state.
 _STATE = re.compile(rb'\{"status": "([A-Za-z0-9_-]{1,40})"')
 _STATE_BYTES = 60
@@ -108,11 +110,30 @@ def read(app: App, task_ids: Sequence[str]) -> dict[str, StoredResult]:
     }
 
 
-def read_for_page(app: App, task_ids: Sequence[str]) -> dict[str, StoredResult]:
-    """As `read`, but of results that are too large for a page, only the state: see `page`. Takes three round trips."""
-    allowance = _Allowance()
+def read_for_page(app: App, task_id: str) -> StoredResult | None:
+    """As `read`, of one task; if its result is too large for a page, only the state: see `page`. Two round trips."""
+    backend = _backend(app)
+    sizes = backend.sizes([backend.get_key_for_task(task_id)])
+    return next((result for result, _ in _sized(app, backend, {task_id: sizes[0]})), None)
+
+
+def read_for_list(app: App, task_ids: Sequence[str]) -> dict[str, StoredResult]:
+    """
+    As `read`, but of results that are too large for a page, only the state: see `page`. Takes one round trip, and more
+    if there are results of more than 64 kB.
+    """
+    backend, allowance = _backend(app), _Allowance()
     wanted = [task_id for task_id in dict.fromkeys(task_ids) if task_id]
-    return {result.task_id: allowance.fitted(result, size) for result, size in _sized(app, _backend(app), wanted)}
+    begun = backend.sized_beginnings([backend.get_key_for_task(task_id) for task_id in wanted], _BEGINNING_BYTES)
+    found: dict[str, StoredResult] = {}
+    others: dict[str, int] = {}
+    for task_id, (size, text) in zip(wanted, begun, strict=True):
+        if text is None or len(text) != size:
+            others[task_id] = size
+        elif text:
+            found[task_id] = allowance.fitted(_result(backend, task_id, text), size)
+    found.update((result.task_id, allowance.fitted(result, size)) for result, size in _sized(app, backend, others))
+    return found
 
 
 def read_with_group(app: App, id: str) -> tuple[StoredResult | None, Sequence[Any]]:
@@ -170,7 +191,8 @@ def page(
     for _ in range(max(1, look_at // _SCANNED_AT_ONCE)):
         cursor, task_ids = backend.scan_task_ids(cursor, _SCANNED_AT_ONCE)
         looked_at += len(task_ids)
-        for result, size in _sized(app, backend, task_ids):
+        sizes = backend.sizes([backend.get_key_for_task(task_id) for task_id in task_ids])
+        for result, size in _sized(app, backend, dict(zip(task_ids, sizes, strict=True))):
             if (
                 (states and result.state not in states)
                 or name not in (result.name or "")
@@ -195,11 +217,13 @@ class _Allowance:
         return result if self._left >= 0 or size is None else _too_large(result.task_id, result.state, size)
 
 
-def _sized(app: App, backend: RedisBackend, task_ids: Sequence[str]) -> Iterator[tuple[StoredResult, int | None]]:
+def _sized(app: App, backend: RedisBackend, sizes: Mapping[str, int]) -> Iterator[tuple[StoredResult, int | None]]:
     """
     The results with their bytes, a few megabytes in a round trip. Those that are too large are not read: None.
+
+    Args:
+        sizes: The bytes of each result by task id.
     """
-    sizes = dict(zip(task_ids, backend.sizes([backend.get_key_for_task(one) for one in task_ids]), strict=True))
     large = [task_id for task_id, size in sizes.items() if size > _MOST_BYTES]
     texts = backend.beginnings([backend.get_key_for_task(task_id) for task_id in large], _STATE_BYTES) if large else []
     for task_id, text in zip(large, texts, strict=True):

@@ -143,7 +143,7 @@ class UnfinishedPage:
 
 def read(app: App, id: str, *, group: str = "", start: int = 0, limit: int = 50) -> WorkflowPage:
     """
-    A node of a workflow and a page of the nodes below it, in four round trips.
+    A node of a workflow and a page of the nodes below it, in three round trips; in more if results have over 64 kB.
 
     Args:
         id: The id of a task, a group or a chord.
@@ -226,7 +226,7 @@ def _chord(about: Sequence[bytes | None], size: int) -> Chord | None:
 
 def _members(app: App, below: Sequence[Any], start: int, limit: int) -> tuple[Member, ...]:
     nodes = [_node(one) for one in below[start : start + limit]]
-    stored = stored_results.read_for_page(app, [name for name, members in nodes if members is None])
+    stored = stored_results.read_for_list(app, [name for name, members in nodes if members is None])
     found = []
     for number, (name, members) in enumerate(nodes, start):
         if members is not None:

@@ -116,7 +116,7 @@ def _task(visit: Visit) -> Any:
     side, task_id = side_of(visit.pool), visit.query("id").strip()[:_LONGEST_ID]
     if not task_id:
         return visit.redirect("/celery")
-    stored = stored_results.read_for_page(side.app, [task_id]).get(task_id)
+    stored = stored_results.read_for_page(side.app, task_id)
     shown = None if stored is None else ShownResult(stored, visit.site.redaction)
     # Not 404: a task that is waiting or running has no result yet, and can be revoked.
     stored = stored or StoredResult(task_id, states.PENDING)

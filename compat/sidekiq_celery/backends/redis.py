@@ -247,6 +247,14 @@ class RedisBackend(Awaiting, BaseKeyValueStoreBackend):
         """Return the first *length* bytes under each key; none if they cannot be read."""
         return [text or b"" for text in self._pool.readable([("GETRANGE", key, 0, length - 1) for key in keys])]
 
+    def sized_beginnings(self, keys: Sequence[Any], length: int) -> list[tuple[int, bytes | None]]:
+        """Return the size of each key, as `sizes` does, and its first *length* bytes; None if they cannot be read."""
+        commands: list[Command] = []
+        for key in keys:
+            commands += [("STRLEN", key), ("GETRANGE", key, 0, length - 1)]
+        replies = self._pool.readable(commands)
+        return [(size or 0, text) for size, text in zip(replies[::2], replies[1::2], strict=True)]
+
     def scan_task_ids(self, cursor: int, count: int) -> tuple[int, list[str]]:
         """
         Run one round of SCAN. Finds the ids of tasks with a stored result, in no particular order.

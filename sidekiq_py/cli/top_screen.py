@@ -214,7 +214,8 @@ class _Screen:
             refused = f", {result.refused:,} could not be" if result.refused else ""
             return f"{counted(result.moved, 'retry', 'retries')} enqueued{refused}."
 
-        self._question = (f"Retry all {overview.retries:,} retries now? y/n", retry)
+        retries = "the only retry" if overview.retries == 1 else f"all {overview.retries:,} retries"
+        self._question = (f"Retry {retries} now? y/n", retry)
 
     def _pause(self, overview: Overview) -> None:
         # Only in the section of queues: elsewhere the user does not see which queue is selected.

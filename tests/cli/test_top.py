@@ -373,6 +373,16 @@ def test_retries_are_enqueued_by_a_key(redis_url, fleet):
         assert (fleet.zcard("retry"), fleet.llen("queue:low")) == (0, 10)
 
 
+def test_the_question_about_a_single_retry_does_not_say_all(redis_url, fleet):
+    """One retry is the only one."""
+    fleet.zremrangebyrank("retry", 1, -1)
+
+    with on_screen(redis_url) as top:
+        top.until("1 retry")
+        top.press("r")
+        top.until("Retry the only retry now? y/n")
+
+
 def test_it_follows_the_size_of_its_window(redis_url, fleet):
     """Down to the size of a phone, and back."""
     with on_screen(redis_url) as top:

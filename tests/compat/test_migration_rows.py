@@ -270,7 +270,9 @@ def test_settings_give_a_priority(app: Celery, redis_client: redis.Redis) -> Non
     assert json.loads(raw)["celery"]["priority"] == 6
 
 
-def test_a_worker_empties_its_queues_first(app: Celery, redis_client: redis.Redis) -> None:
+def test_a_worker_empties_its_queues_first(
+    app: Celery, redis_client: redis.Redis, capfd: pytest.CaptureFixture[str]
+) -> None:
     """With `--purge`; no other queue is touched."""
     from sidekiq_celery.apps.worker import Worker
 
@@ -278,6 +280,7 @@ def test_a_worker_empties_its_queues_first(app: Celery, redis_client: redis.Redi
     app.send_task("proj.old", queue="other")
 
     assert Worker(app=app, quiet=True, pool="solo").purge_messages() == 1
+    assert "1 task was removed from the queues" in capfd.readouterr().err
     assert redis_client.llen("queue:other") == 1
 
 

@@ -506,6 +506,7 @@ def test_a_job_shows_its_payload_its_failure_and_where_it_waits(viewer, redis_cl
     assert "Failures 3" in page.shown
     assert "Boom: it broke" in page.shown
     assert "app/job.rb:5:in 'perform'" in page.shown
+    assert "1 line, as shown above" in page.shown
     assert "12345678901234567890123" in page.shown
     assert raw.decode() in unescape(page.text)
 

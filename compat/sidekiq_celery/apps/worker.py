@@ -80,7 +80,8 @@ class Worker(WorkController):
     def purge_messages(self) -> int:
         """Empty the queues that are served. Returns how many jobs were in them."""
         count: int = self.app.control.purge()
-        logger.warning("purge: %d tasks were removed from the queues", count)
+        removed = "1 task was" if count == 1 else f"{count:,} tasks were"
+        logger.warning("purge: %s removed from the queues", removed)
         return count
 
     def tasklist(self, include_builtins: bool = True, sep: str = "\n", int_: str = "celery.") -> str:

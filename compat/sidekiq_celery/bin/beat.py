@@ -20,6 +20,7 @@ from sidekiq_celery.bin.base import (
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_celery.schedules import ParseException, crontab
 from sidekiq_celery.schedules import schedule as interval
+from sidekiq_celery.utils.text import pluralize
 
 __all__ = ("beat",)
 
@@ -82,7 +83,8 @@ def list_entries(known: Any, as_json: bool) -> None:
             click.echo(_writable(json.dumps({**shown, **counts}, ensure_ascii=False)))
             continue
         marks = ", ".join(text for text, is_so in (("paused", one.is_paused), ("added", one.is_added)) if is_so)
-        state = f"{one.total_run_count} runs, last {last or 'never'}" + (f" ({marks})" if marks else "")
+        runs = f"{one.total_run_count} {pluralize(one.total_run_count, 'run')}"
+        state = f"{runs}, last {last or 'never'}" + (f" ({marks})" if marks else "")
         click.echo(_writable(f"{one.name}\t{one.task}\t{one.schedule}\t{state}"))
 
 

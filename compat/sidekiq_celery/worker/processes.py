@@ -22,6 +22,7 @@ from sidekiq_celery._send.clients import client_of
 from sidekiq_celery.concurrency import prefork
 from sidekiq_celery.events.task_events import TaskEvents
 from sidekiq_celery.platforms import isatty
+from sidekiq_celery.utils.text import pluralize
 from sidekiq_celery.worker import remote_control_host
 from sidekiq_celery.worker.child_numbers import ChildNumbers, be_number
 from sidekiq_celery.worker.queue_commands import serve_present_queues
@@ -294,7 +295,7 @@ def _count_tasks(launcher: Launcher, most: int, ask_to_be_replaced: Callable[[],
                 left -= 1
                 is_last = left == 0
             if is_last:
-                logger.info("this process has run %d tasks and is replaced", most)
+                logger.info("this process has run %d %s and is replaced", most, pluralize(most, "task"))
                 launcher.quiet()
                 ask_to_be_replaced()
 

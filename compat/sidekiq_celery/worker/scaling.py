@@ -10,6 +10,7 @@ import os
 import threading
 from typing import Any
 
+from sidekiq_celery.utils.text import pluralize
 from sidekiq_celery.worker.commands import control_command, nok, ok
 from sidekiq_celery.worker.control_channel import Recipient, on_message
 from sidekiq_celery.worker.reloading import reload_modules
@@ -62,7 +63,7 @@ class ThreadScaler:
         running, *waiting = self._launcher.reconfiguration.load(size < self.policy.most)
         wanted = self.policy.wanted(Load(size, running, sum(waiting)), now)
         if wanted != size:
-            logger.info("Scaling %s: %d threads", "up" if wanted > size else "down", wanted)
+            logger.info("Scaling %s: %d %s", "up" if wanted > size else "down", wanted, pluralize(wanted, "thread"))
             _resize_here(self._worker, self._launcher, wanted)
         return wanted
 

@@ -2,7 +2,7 @@
 
 from sidekiq_py.engine.prefork.child_process import ChildProcess, End, Reason, State
 from sidekiq_py.engine.prefork.fleet import Fleet
-from sidekiq_py.logs import log
+from sidekiq_py.logs import counted, log
 
 
 class RollingRestart:
@@ -24,7 +24,7 @@ class RollingRestart:
     def begin(self) -> None:
         """Begin to replace all current children."""
         self._old = self._fleet.staying
-        log.info("Restarting %d children one by one", len(self._old))
+        log.info("Rolling restart of %s", counted(len(self._old), "child", "children"))
 
     def cancel(self) -> None:
         """Keep the children that have not been replaced."""

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from sidekiq_py.api import JobDraft, JobRecord, Queue, SortedEntry, WorkSet
 from sidekiq_py.api.page_size import PageSize
 from sidekiq_py.errors import PayloadError, RedisReplyError
+from sidekiq_py.logs import counted
 from sidekiq_py.web.access import Need
 from sidekiq_py.web.handlers import Handler
 from sidekiq_py.web.pages.metrics import LONGEST_NAME
@@ -161,7 +162,7 @@ def _show(visit: Visit, record: JobRecord, *, place: Place | None = None, key: s
     item = dict(shown.redacted.item)
     if backtrace and isinstance(item["error_backtrace"], str):
         # Sidekiq stores the backtrace compressed, which is of no use to a reader.
-        item["error_backtrace"] = f"{len(backtrace)} lines, as shown above"
+        item["error_backtrace"] = f"{counted(len(backtrace), 'line')}, as shown above"
     return visit.page(
         "job.html",
         record=record,

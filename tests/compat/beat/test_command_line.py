@@ -62,6 +62,7 @@ def test_the_list_shows_what_was_sent_and_when(app: Celery, clock: Clock, call: 
         "paused": False,
         "added": False,
     }
+    assert "every 10.00 seconds\t1 run, last 2026-05-01T12:00:10" in call("list").output
     assert "noon\tproj.noon\t0 12 * * *\t0 runs" in call("list").output
 
 

@@ -259,13 +259,14 @@ def test_a_worker_scales_itself(start: StartWorker, project: ModuleType, redis_c
 
 def test_a_worker_of_threads_scales_itself(start: StartWorker, project: ModuleType, redis_client: redis.Redis) -> None:
     """In its one process."""
-    worker = start("--autoscale", "3,1", "-P", "threads")
+    worker = start("--autoscale", "3,1", "-P", "threads", "-l", "INFO", AUTOSCALE_KEEPALIVE="2")
     sent = [project.finish_when_told.delay() for _ in range(3)]
 
     eventually(lambda: len(noted(redis_client, "slow")) == 3, within_seconds=_SECONDS)
     redis_client.rpush("finish", *["now"] * 3)
 
     assert [one.get(timeout=_SECONDS) for one in sent] == ["finished"] * 3
+    eventually(lambda: "Scaling down: 1 thread\n" in worker.log, within_seconds=_SECONDS)
     assert worker.stop() == 0
 
 

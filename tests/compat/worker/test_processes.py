@@ -233,14 +233,18 @@ def test_it_serves_the_queues_it_is_given(start: StartWorker, redis_client: redi
     assert redis_client.llen("queue:other") == 1
 
 
-def test_a_child_is_replaced_after_its_share_of_tasks(start: StartWorker, project: ModuleType) -> None:
+@pytest.mark.parametrize(("most", "told"), [(1, "1 task"), (2, "2 tasks")])
+def test_a_child_is_replaced_after_its_share_of_tasks(
+    start: StartWorker, project: ModuleType, most: int, told: str
+) -> None:
     """By the setting as by `--max-tasks-per-child`; a child never runs more."""
-    start("-c", "1", MOST_TASKS="2")
+    worker = start("-c", "1", "-l", "INFO", MOST_TASKS=str(most))
 
-    sent = [project.pid.delay() for _ in range(6)]
+    sent = [project.pid.delay() for _ in range(3 * most)]
     runs = Counter(one.get(timeout=_SECONDS) for one in sent)
 
-    assert sorted(runs.values()) == [2, 2, 2]
+    assert sorted(runs.values()) == [most, most, most]
+    eventually(lambda: f"this process has run {told} and is replaced" in worker.log, within_seconds=_SECONDS)
 
 
 def test_a_pidfile_is_there_while_it_runs(start: StartWorker, tmp_path: Path, project: ModuleType) -> None:

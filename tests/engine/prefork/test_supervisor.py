@@ -221,6 +221,7 @@ def test_a_child_that_was_stopped_alone_comes_back_with_a_restart(family: Family
 
     family.parent.send_signal(signal.SIGHUP)
     eventually(lambda: len(family.children) == 2 and kept not in family.children, within_seconds=30)
+    assert "Rolling restart of 1 child\n" in family.parent.log
 
 
 def test_a_child_may_say_anything(family: Family, redis_client: redis.Redis) -> None:

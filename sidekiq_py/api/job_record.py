@@ -190,8 +190,10 @@ class JobRecord:
 
     @property
     def _wrapped(self) -> str | None:
+        # Programs other than Rails may leave `wrapped` out. Ruby runs such a job, too, by the name in its arguments.
         first = self.args[0] if self.args else None
-        return _text(self.item.get("wrapped")) or _text(first)
+        inner = first.get("job_class") if isinstance(first, dict) else first
+        return _text(self.item.get("wrapped")) or _text(inner)
 
     @property
     def _active_job_arguments(self) -> list[Any]:

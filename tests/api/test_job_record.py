@@ -103,6 +103,14 @@ def test_an_active_job_is_shown_by_its_own_class_and_arguments(wrapper):
     assert job.display_args == [1, "gid://app/User/1", "sym", {"a": 1}]
 
 
+@pytest.mark.parametrize("wrapper", [OLD_WRAPPER, NEW_WRAPPER])
+def test_an_active_job_that_names_its_class_in_its_arguments_alone_is_shown_by_it(wrapper):
+    """Programs other than Rails may leave `wrapped` out; Ruby runs the job as any other."""
+    job = record(**{"class": wrapper}, args=[{"job_class": "Charge", "arguments": [1]}])
+
+    assert (job.display_class, job.display_args) == ("Charge", [1])
+
+
 def test_a_mail_is_shown_by_mailer_and_action():
     """What is interesting of a mail are its parameters."""
     arguments = ["UserMailer", "welcome", "deliver_now", {"params": {"id": 5}, "args": [7], "_aj_symbol_keys": []}]
@@ -112,7 +120,7 @@ def test_a_mail_is_shown_by_mailer_and_action():
     assert job.display_args == [{"id": 5}, [7]]
 
 
-@pytest.mark.parametrize("args", [[], [None], ["Old"], [{}], [{"arguments": None}]])
+@pytest.mark.parametrize("args", [[], [None], ["Old"], [{}], [{"arguments": None}], [{"job_class": 5}]])
 def test_a_broken_active_job_is_shown_as_far_as_it_goes(args):
     """No shape of the arguments raises."""
     job = record(**{"class": OLD_WRAPPER}, args=args)

@@ -160,7 +160,7 @@ class Scheduler:
         for name, fields in b.items():
             entry = self._entry(name, fields)
             for what in ("task", "schedule"):
-                if getattr(entry, what) is None:
+                if getattr(entry, what) is None and not isinstance(fields, self.Entry):
                     raise ImproperlyConfigured(f"beat_schedule[{name!r}] cannot be read: it has no {what}")
             known = schedule.get(name)
             if known:

@@ -627,11 +627,38 @@ class Celery(_state.AppType):
         """Connect to the broker to which jobs are sent."""
         return connections.connect(self, url or self.conf.broker_write_url, **kwargs)
 
-    def connection(self, hostname: str | None = None, **kwargs: Any) -> Any:
-        """
-        Connect to the broker, or to the URL *hostname*. Keywords are those of `kombu.Connection`.
-        """
-        return self.connection_for_write(hostname or self.conf.broker_write_url, **kwargs)
+    def connection(
+        self,
+        hostname: str | None = None,
+        userid: str | None = None,
+        password: str | None = None,
+        virtual_host: str | None = None,
+        port: int | None = None,
+        ssl: Any = None,
+        connect_timeout: float | None = None,
+        transport: Any = None,
+        transport_options: Any = None,
+        heartbeat: float | None = None,
+        login_method: str | None = None,
+        failover_strategy: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Connect to the broker, or to the URL *hostname*. The other arguments are those of `kombu.Connection`."""
+        return self.connection_for_write(
+            hostname or self.conf.broker_write_url,
+            userid=userid,
+            password=password,
+            virtual_host=virtual_host,
+            port=port,
+            ssl=ssl,
+            connect_timeout=connect_timeout,
+            transport=transport,
+            transport_options=transport_options,
+            heartbeat=heartbeat,
+            login_method=login_method,
+            failover_strategy=failover_strategy,
+            **kwargs,
+        )
 
     broker_connection = connection
 

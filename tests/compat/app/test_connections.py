@@ -68,6 +68,13 @@ def test_a_certificate_is_verified_unless_the_settings_say_otherwise(make_app, n
             connection.ensure_connection(max_retries=1)
 
 
+def test_a_connection_takes_celerys_arguments_in_celerys_order(make_app):
+    """Host, user, password, database and port may be passed positionally."""
+    connection = make_app(broker="redis://h").connection("redis://", "me", "secret", "4", 6380)
+
+    assert connection.as_uri(include_password=True) == "redis://me:secret@localhost:6380/4"
+
+
 def test_a_connection_by_a_unix_socket_goes_to_the_same_database(make_app, redis_server, redis_url):
     """kombu has another name for such URLs, `redis+socket://`, and another one for the database."""
     app = make_app(broker=f"unix://{redis_server.socket_path}?db=3")

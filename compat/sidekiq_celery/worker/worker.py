@@ -16,6 +16,7 @@ from sidekiq_celery.utils.log import mlevel
 from sidekiq_celery.utils.nodenames import default_nodename, worker_direct
 from sidekiq_celery.utils.pidfile import write_pidfile
 from sidekiq_celery.utils.text import str_to_list
+from sidekiq_celery.utils.time import rate
 from sidekiq_celery.utils.timer import Hub, Timer
 from sidekiq_celery.worker.active_requests import State
 from sidekiq_celery.worker.components import Pool
@@ -231,8 +232,8 @@ class WorkController:
         Outside the main thread no signal reaches it, and tasks run in threads of this process, whatever the pool.
 
         Raises:
-            ImproperlyConfigured: The broker is not Redis, beat's scheduler cannot be imported, or another worker holds
-                the pidfile.
+            ImproperlyConfigured: The broker is not Redis, beat's scheduler cannot be imported, a rate limit cannot be
+                read, or another worker holds the pidfile.
         """
         from sidekiq_celery.worker.embedding import run_embedded, use_threads
         from sidekiq_celery.worker.processes import restart_on_hup, run_here, run_prefork
@@ -253,6 +254,9 @@ class WorkController:
             # A beat that cannot start would be missed only later: the worker goes on without it.
             self.beat.service.scheduler_class()
         self._limit_tasks()
+        if not self.app.conf.worker_disable_rate_limits:
+            # Children would end one after the other, each with a traceback.
+            check_rate_limits(self.app)
         self.on_start()
         # Receivers of `celeryd_after_setup` may have changed the queues.
         config = replace(engine_config(self.app, chosen), tag=self.hostname)
@@ -378,6 +382,24 @@ class WorkController:
             for name, (by_setting, wanted) in defaults.items():
                 if getattr(task, name) in (None, by_setting):
                     setattr(task, name, wanted)
+
+
+def check_rate_limits(app: App) -> None:
+    """
+    Check that the rate limits of the settings and of all tasks can be read.
+
+    Raises:
+        ImproperlyConfigured: One of them cannot.
+    """
+    limits = {"task_default_rate_limit": app.conf.task_default_rate_limit}
+    limits |= {f"the rate_limit of {task.name}": task.rate_limit for task in app.tasks.values()}
+    for name, limit in limits.items():
+        try:
+            rate(limit)
+        except (KeyError, ValueError) as error:
+            raise ImproperlyConfigured(
+                f"{name} is {limit!r}; write it as in '10/s', '100/m' or '5/h', or give a number of tasks per second"
+            ) from error
 
 
 def stop_steps(worker: WorkController) -> None:

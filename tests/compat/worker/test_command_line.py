@@ -143,6 +143,30 @@ def test_settings_that_cannot_be_used_take_no_traceback(tmp_path: Path, monkeypa
     assert done.output.startswith("Error: Cannot mix new and old setting keys")
 
 
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        ("app.task(name='mail', rate_limit='10 per minute')(print)", "the rate_limit of mail is '10 per minute'"),
+        ("app.task(name='mail', rate_limit='10/d')(print)", "the rate_limit of mail is '10/d'"),
+        ("app.conf.task_default_rate_limit = 'fast'", "task_default_rate_limit is 'fast'"),
+    ],
+)
+def test_a_rate_limit_that_cannot_be_read_takes_no_traceback(
+    declared: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker ends before it starts children, and says which one."""
+    app = "Celery('rated', broker='redis://localhost:1/0', broker_connection_retry_on_startup=False)"
+    (tmp_path / "rated.py").write_text(f"from sidekiq_celery import Celery\napp = {app}\n{declared}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "rated", raising=False)
+
+    with logging_kept():
+        done = CliRunner().invoke(celery, ["-A", "rated", "worker"])
+
+    assert done.exit_code == 1
+    assert f"Error: {message}; write it as in '10/s'" in done.output
+
+
 def test_a_result_is_printed(call: Call, project: ModuleType) -> None:
     """Or its traceback."""
     project.app.backend.store_result("the-id", 42, "SUCCESS")

@@ -1,7 +1,8 @@
 """Turns Celery's `broker_url` and its options into the engine's Redis settings."""
 
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
@@ -9,6 +10,7 @@ from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_celery.utils.functional import maybe_list
 from sidekiq_py.config import redis_url_from_environment
+from sidekiq_py.errors import ConfigError
 from sidekiq_py.extension import RedisSettings, redact
 
 _LOCAL = "redis://localhost:6379/0"
@@ -44,6 +46,7 @@ def redis_settings(app: App, url: str | None = None) -> RedisSettings:
         url: A URL to use instead of `broker_write_url`.
 
     Raises:
+        ConfigError: The URL is malformed.
         ImproperlyConfigured: The broker is not Redis; the message says how to migrate.
     """
     conf = app.conf
@@ -59,11 +62,21 @@ def redis_settings(app: App, url: str | None = None) -> RedisSettings:
     if scheme not in REDIS_SCHEMES:
         raise ImproperlyConfigured(_no_redis(wanted, scheme))
     namespace = str(options.get("global_keyprefix") or "").removesuffix(":")
-    engine_url = own_url(wanted, scheme, options, conf.broker_use_ssl)
     reply = options.get("socket_timeout")
     connect = options.get("socket_connect_timeout", reply)
     limits = timeouts(reply, conf.broker_connection_timeout if connect is None else connect)
-    return RedisSettings(engine_url, namespace=namespace, **limits)
+    with naming_in_errors("broker_url" if url or conf.broker_write_url else "redis_url"):
+        engine_url = own_url(wanted, scheme, options, conf.broker_use_ssl)
+        return RedisSettings(engine_url, namespace=namespace, **limits)
+
+
+@contextmanager
+def naming_in_errors(setting: str) -> Iterator[None]:
+    """Errors about a URL name Celery's setting instead of the engine's, `redis_url`."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(str(error).replace("redis_url", setting, 1)) from error
 
 
 def _no_redis(url: str, scheme: str) -> str:

@@ -175,6 +175,16 @@ def test_half_a_password_is_not_printed(make_app, start, mark):
         assert "geheim" not in str(caught.value)
 
 
+def test_errors_about_a_url_name_the_setting_that_has_it(make_app):
+    """Not the engine's own, which a program of Celery does not have."""
+    app = make_app(broker="redis://host/jobs", backend="redis://host:port/0")
+
+    with pytest.raises(ConfigError, match=r"^broker_url is 'redis://host/jobs'; what follows"):
+        redis_settings(app)
+    with pytest.raises(ConfigError, match=r"^result_backend is 'redis://host:port/0'; the port"):
+        app.backend.get("key")
+
+
 def test_without_a_broker_the_environment_says_where(app, monkeypatch):
     """By Rails' variables; else it is the local Redis."""
     assert redis_settings(app).url == "redis://localhost:6379/0"

@@ -31,6 +31,7 @@ from sidekiq_py.errors import SoftTimeLimitError
 from sidekiq_py.wire.control_characters import escaped, escaped_lines
 from sidekiq_py.wire.failure import error_class_name, error_text, shortened
 from sidekiq_py.wire.json_writer import display_text, write_for_display
+from sidekiq_py.wire.payload import parse_job_or_empty
 
 log = logging.getLogger("sidekiq")
 """Takes this library's lines. Unlike other loggers, it reports an error of a program's log handler and goes on."""
@@ -137,6 +138,18 @@ def job_fields(
         if attribute in payload:
             fields[attribute] = redaction.current().part(payload, attribute)
     return fields
+
+
+def job_text(raw: bytes, most: int | None = None) -> str:
+    """
+    A job's bytes as text for a log line, after redaction.
+
+    Args:
+        most: Cut the text off after so many characters.
+    """
+    policy, payload = redaction.current(), parse_job_or_empty(raw)
+    text = _json(policy.apply(payload)) if payload else policy.mask_text(raw.decode(errors="replace"))
+    return redaction.REDACTED if text is None else text[:most]
 
 
 def error_fields(error: BaseException, payload: Mapping[str, Any] | None) -> dict[str, str]:

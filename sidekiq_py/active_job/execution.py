@@ -20,8 +20,9 @@ from sidekiq_py.active_job.rescue import Decision, RetryRule, Rule, decide
 from sidekiq_py.active_job.values import Keywords
 from sidekiq_py.client import async_client, sync_client
 from sidekiq_py.errors import DeserializationError, SoftTimeLimitError
-from sidekiq_py.logs import log
+from sidekiq_py.logs import log, running_payload
 from sidekiq_py.middleware.running import running_here
+from sidekiq_py.redaction import current
 from sidekiq_py.registry import Payload
 from sidekiq_py.wire.dialect import Dialect
 
@@ -163,6 +164,7 @@ def _close(decision: Decision, job: JobObject) -> None:
     """Log how a job ended that its rules handled, and call the rule's `exhausted` if its attempts are used up."""
     done = "retrying" if decision.is_retry else "discarded"
     cause = decision.cause
-    log.info("%s %s (job_id %s): %s: %s", done, job["job_class"], job.get("job_id"), type(cause).__name__, cause)
+    shown = current().error(cause, running_payload.get())
+    log.info("%s %s (job_id %s): %s: %s", done, job["job_class"], job.get("job_id"), type(cause).__name__, shown)
     if isinstance(decision.rule, RetryRule) and decision.rule.exhausted is not None and not decision.is_retry:
         decision.rule.exhausted(job, cause)

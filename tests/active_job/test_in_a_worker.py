@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -18,6 +19,7 @@ from sidekiq_py.engine.launcher import Launcher
 from sidekiq_py.errors import SoftTimeLimitError
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.middleware.chain import Chain
+from sidekiq_py.redaction import Redaction
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.registry import registry
 from tests.support.waiting import eventually
@@ -93,6 +95,23 @@ def test_rules_cover_the_time_limit_of_an_async_job_too(start_worker_here, redis
     assert ran == [1, 2]
     assert json.loads(entry)["wrapped"] == "OtherJob"
     assert json.loads(entry)["error_class"] == "sidekiq_py.errors.SoftTimeLimitError"
+
+
+def test_the_log_hides_the_text_of_a_handled_error(start_worker_here, caplog):
+    """If the policy says so for this job."""
+    sidekiq.configure(redaction=Redaction(jobs={"DiscardedJob": ["error_message"]}))
+
+    @active_job("DiscardedJob", discard_on=ValueError)
+    def discarded(text):
+        raise ValueError(text)
+
+    with caplog.at_level(logging.INFO, "sidekiq"):
+        perform_later("DiscardedJob", "hunter2")
+        start_worker_here()
+        eventually(lambda: "discarded DiscardedJob" in caplog.text)
+
+    assert "ValueError: [redacted]" in caplog.text
+    assert "hunter2" not in caplog.text
 
 
 def test_what_nobody_declares_waits_in_the_retry_set(start_worker_here, redis_client):

@@ -34,7 +34,7 @@ from sidekiq_py.engine.ownership.pending_deaths import PendingDeath, PendingDeat
 from sidekiq_py.errors import ArgumentError, PoisonPillError, RedisError, RedisReplyError
 from sidekiq_py.extension import JobEnd
 from sidekiq_py.loaded_extensions import LoadedExtensions
-from sidekiq_py.logs import counted, log, log_context
+from sidekiq_py.logs import counted, job_text, log, log_context
 from sidekiq_py.redis_access.connection.link import Command, Link
 from sidekiq_py.redis_access.connection.slices import slices_of
 from sidekiq_py.redis_access.job_path import in_flight, recover
@@ -54,6 +54,8 @@ _FORGET_SUSPECTS_EVERY_SECONDS = 3600
 _AFTERCARE_SECONDS = 60
 # The number of owners that one round trip queries or fences.
 _OWNERS_PER_PAGE = 200
+# Of a poison pill, in the log.
+_SHOWN_CHARACTERS = 200
 
 
 class _Missing(NamedTuple):
@@ -362,7 +364,7 @@ class Recovery:
             return False
         if was_there:
             with log_context(payload):
-                log.error("%s: %s", error, entry.raw[:200].decode(errors="replace"))
+                log.error("%s: %s", error, job_text(entry.raw, _SHOWN_CHARACTERS))
             self._on_dead_lettered(entry.raw, error, death)
         return was_there
 
@@ -378,7 +380,7 @@ class Recovery:
                 "automatically. The job: %s",
                 name,
                 error,
-                entry.raw[:200].decode(errors="replace"),
+                job_text(entry.raw, _SHOWN_CHARACTERS),
             )
 
     def _fate(self, entry: recover.Entry, record: tuple[int, float] | None) -> recover.Fate:

@@ -21,6 +21,7 @@ however many stay: each has a backoff of its own, each pass continues where the 
 due since are checked first.
 """
 
+import logging
 import math
 import threading
 from collections.abc import Callable
@@ -37,7 +38,7 @@ from sidekiq_py.engine.upkeep.backoff import Backoffs
 from sidekiq_py.errors import ArgumentError, PayloadError, RedisError, RedisReplyError
 from sidekiq_py.extension import JobEnd
 from sidekiq_py.loaded_extensions import LoadedExtensions
-from sidekiq_py.logs import log
+from sidekiq_py.logs import job_text, log
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.job_path import promote
 from sidekiq_py.redis_access.job_path.due_watch import DueWatch
@@ -482,10 +483,11 @@ class Poller:
             return
         if result.move.target in ("queue", "schedule"):
             self.moved += 1
-            log.debug("enqueued %s: %r", set_key, member)
+            if log.isEnabledFor(logging.DEBUG):
+                log.debug("enqueued %s: %s", set_key, job_text(member))
         elif result.move.target == "nowhere":
             self.stopped += 1
-            log.info("client middleware stopped a job that was due in %s: %r", set_key, member)
+            log.info("client middleware stopped a job that was due in %s: %s", set_key, job_text(member))
         else:
             self.unusable += 1
             context = {"context": f"A member of {set_key} is not a usable job; it goes to dead", "jobstr": member}

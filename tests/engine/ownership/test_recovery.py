@@ -502,6 +502,23 @@ def test_a_poison_pill_says_in_dead_why_it_is_there(
     assert [raw for raw, _ in dead_lettered] == [job.encode()]
 
 
+def test_the_log_shows_no_hidden_value_of_a_poison_pill(
+    recovery: Recovery, link: Link, redis_client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once it is dead, and where Redis refuses to take it into the dead set."""
+    for key, jid in (("dead", "stuck"), ("other", "gone")):
+        redis_client.set(key, "in the way")
+        job = json.dumps({"class": "Die", "args": [{"password": "hunter2"}], "jid": jid})
+        push(redis_client, job)
+        for batch in range(1, 5):
+            die_with(job.encode(), recovery, link, redis_client, batch=batch)
+        redis_client.flushdb()
+
+    about = [line for line in caplog.messages if "[redacted]" in line]
+    assert [jid for line in about for jid in ("stuck", "gone") if jid in line] == ["stuck", "gone"]
+    assert "hunter2" not in caplog.text
+
+
 def test_a_poison_pill_goes_to_dead_where_an_extension_fails(
     pool: Pool, link: Link, redis_client: redis.Redis, clocks: Clocks
 ) -> None:

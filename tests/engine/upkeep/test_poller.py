@@ -1,6 +1,7 @@
 """Due jobs to their queues: each once, none lost, none in another's way, whoever else polls."""
 
 import json
+import logging
 import subprocess
 import threading
 import time
@@ -142,6 +143,24 @@ def test_a_job_that_middleware_stops_is_removed_and_counted(polling: Polling, re
     assert redis_client.zcard("schedule") == 0
     assert (poller.stopped, poller.moved) == (1, 1)
     assert polling.reported == []
+
+
+def test_lines_about_due_jobs_hide_what_the_policy_hides(
+    polling: Polling, redis_client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of the job that goes to its queue and of the one that a middleware stops; the rest of the payload is shown."""
+    secret = [{"password": "hunter2", "plan": "gold"}]
+    redis_client.zadd("schedule", {job("stopped", args=secret): LONG_AGO, job("moved", args=secret): LONG_AGO + 1})
+
+    poller = polling.poller(repush=lambda payload: None if payload["jid"] == "stopped" else repush(payload))
+    with caplog.at_level(logging.DEBUG, "sidekiq"):
+        poller.move_due()
+
+    lines = [line for line in caplog.messages if "password" in line]
+    assert [("stopped" in line, "hunter2" in line, "gold" in line) for line in lines] == [
+        (True, False, True),
+        (False, False, True),
+    ]
 
 
 @pytest.mark.parametrize(

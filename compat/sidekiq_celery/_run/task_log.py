@@ -87,7 +87,9 @@ def log_success(task: Any, request: Any, retval: Any, seconds: float) -> None:
     if logger.isEnabledFor(logging.INFO):
         data = {
             **_whose(task, request),
-            "return_value": saferepr(current().value(retval, task.name), task.resultrepr_maxsize),
+            "return_value": saferepr(
+                current().part({"class": task.name, "result": retval}, "result"), task.resultrepr_maxsize
+            ),
             "runtime": seconds,
             **_called_with(task, request),
         }
@@ -96,7 +98,7 @@ def log_success(task: Any, request: Any, retval: Any, seconds: float) -> None:
 
 def log_retry(task: Any, request: Any, reason: Any) -> None:
     """Log that the task will run again."""
-    data = {**_whose(task, request), "exc": str(_redacted(task, reason))}
+    data = {**_whose(task, request), "exc": str(redacted_error(task, reason))}
     logger.info(LOG_RETRY, data, extra={"data": data})
 
 
@@ -122,7 +124,7 @@ def log_end(task: Any, request: Any, einfo: ExceptionInfo) -> None:
     policy = get_log_policy(task, einfo, einfo.error)
     if not logger.isEnabledFor(policy.severity):
         return
-    error = _redacted(task, einfo.error)
+    error = redacted_error(task, einfo.error)
     if error is not einfo.error:
         einfo = ExceptionInfo((type(error), error, einfo.tb), einfo.internal)
     data = {
@@ -151,6 +153,6 @@ def _called_with(task: Any, request: Any) -> dict[str, str]:
     return {"args": args, "kwargs": kwargs}
 
 
-def _redacted(task: Any, error: Any) -> Any:
+def redacted_error(task: Any, error: Any) -> Any:
     """The error, redacted for the log."""
     return current().error(error, {"class": task.name}) if isinstance(error, BaseException) else error

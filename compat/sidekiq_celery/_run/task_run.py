@@ -386,8 +386,9 @@ class TaskRun:
 
     def _log(self, name: str, error: Exception) -> None:
         task = self.plan.task
+        shown = task_log.redacted_error(task, error)
         task_log.logger.error(
-            "Task %s[%s] %s raised: %r", self.request.shadow or task.name, self.task_id, name, error, exc_info=error
+            "Task %s[%s] %s raised: %r", self.request.shadow or task.name, self.task_id, name, shown, exc_info=shown
         )
 
 

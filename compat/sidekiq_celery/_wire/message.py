@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from sidekiq_celery._wire.printed_call import redacted_text
 from sidekiq_celery.contract import App
 from sidekiq_celery.utils.nodenames import anon_nodename
 from sidekiq_celery.utils.saferepr import saferepr
@@ -192,7 +193,6 @@ def _sent_event(headers: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "uuid": headers["id"],
         "name": headers["task"],
-        "args": headers["argsrepr"],
-        "kwargs": headers["kwargsrepr"],
+        **{key: redacted_text(headers["task"], headers[f"{key}repr"]) for key in ("args", "kwargs")},
         **{key: headers[key] for key in same},
     }

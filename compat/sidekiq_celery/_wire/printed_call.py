@@ -21,6 +21,12 @@ def printed_call(name: str, request: Any, args: Any, kwargs: Any) -> tuple[str, 
     def printed(text: Any, value: Any) -> Any:
         if not text:
             return safe_repr(policy.arguments(value, name))
-        return REDACTED if policy.hides_arguments({"class": name}) else policy.value(text, name)
+        return redacted_text(name, text)
 
     return printed(given.get("argsrepr"), args), printed(given.get("kwargsrepr"), kwargs)
+
+
+def redacted_text(name: str, text: Any) -> Any:
+    """The text of a call's arguments, hidden as a whole if the policy hides any by position."""
+    policy = current()
+    return REDACTED if policy.hides_arguments({"class": name}) else policy.value(text, name)

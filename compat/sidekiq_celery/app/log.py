@@ -16,13 +16,24 @@ from sidekiq_celery.platforms import isatty
 from sidekiq_celery.utils.log import ColorFormatter, LoggingProxy, get_logger, mlevel, print_uncaught_errors_whole
 from sidekiq_celery.utils.nodenames import node_format
 from sidekiq_py.payloads import escaped
+from sidekiq_py.redaction import current
 
 __all__ = ("Logging", "TaskFormatter")
 
 _UNKNOWN = "???"
 
 
-class TaskFormatter(ColorFormatter):
+class _RedactingFormatter(ColorFormatter):
+    """Hides the texts of the running task's errors if the redaction policy says so."""
+
+    def formatException(self, ei: Any) -> str:
+        """A traceback."""
+        task = get_current_task()
+        error = ei[1] if task is None else current().error(ei[1], {"class": task.name})
+        return super().formatException(ei if error is ei[1] else (type(error), error, ei[2]))
+
+
+class TaskFormatter(_RedactingFormatter):
     """Adds the name and id of the running task to log lines: `task_name` and `task_id`."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -204,7 +215,7 @@ class Logging:
         logfile: Any,
         format: str | None,
         colorize: bool | None,
-        formatter: Any = ColorFormatter,
+        formatter: Any = _RedactingFormatter,
         datefmt: str | None = None,
         **kwargs: Any,
     ) -> logging.Logger:

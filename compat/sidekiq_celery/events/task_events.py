@@ -106,7 +106,8 @@ class TaskEvents:
         if not task.send_events:
             return
         if run.state == states.SUCCESS:
-            shown = saferepr(current().value(value, task.name), task.resultrepr_maxsize)
+            returned = current().part({"class": task.name, "result": value}, "result")
+            shown = saferepr(returned, task.resultrepr_maxsize)
             self._send("task-succeeded", run.task_id, result=shown, runtime=run.runtime)
         elif run.state == states.RETRY:
             reason = value.exc if isinstance(value, Retry) else value

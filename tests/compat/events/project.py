@@ -7,6 +7,7 @@ from typing import Any
 
 from sidekiq_celery import Celery, signals
 from sidekiq_celery.exceptions import Ignore, Reject
+from sidekiq_celery.utils.log import get_task_logger
 
 URL = os.environ["REDIS_URL"]
 
@@ -85,6 +86,27 @@ def silent() -> None:
 async def coroutine() -> str:
     """Runs on the loop."""
     return "from the loop"
+
+
+class Stumbling(app.Task):
+    """Its hooks fail with what the task was called with, and so does what they log."""
+
+    def on_success(self, retval: Any, task_id: str, args: Any, kwargs: Any) -> None:
+        """Fails."""
+        raise ValueError(args[0])
+
+    def after_return(self, status: str, retval: Any, task_id: str, args: Any, kwargs: Any, einfo: Any) -> None:
+        """Logs an error."""
+        try:
+            raise LookupError(args[0])
+        except LookupError:
+            get_task_logger(__name__).exception("the program's own line")
+
+
+@app.task(base=Stumbling)
+def stumble(text: str) -> str:
+    """What it was called with."""
+    return text
 
 
 @app.task

@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -12,6 +13,7 @@ import redis
 from sidekiq_celery import Celery, chord
 from sidekiq_celery.contrib.testing.worker import start_worker
 
+from sidekiq_py import redaction
 from tests.compat.events.event_monitor import LONG, EventMonitor
 from tests.support.celery_program import wait_for_an_answer
 from tests.support.waiting import eventually
@@ -32,6 +34,26 @@ def test_a_chords_body_is_sent_once(
     assert body.get(timeout=LONG) == 72
     monitor.wait_for("task-succeeded", body.id)
     assert [event["type"] for event in monitor.of(body.id)].count("task-sent") == 1
+
+
+def test_monitors_and_the_log_see_no_hidden_value(
+    start: StartWorker, project: ModuleType, monitor: EventMonitor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Arguments from the call on, the result, and the errors of hooks and of what the task logs."""
+    policy = tmp_path / "redaction.yml"
+    policy.write_text("jobs: {'*.stumble': ['args[0]', result, error_message]}")
+    monkeypatch.setenv("SIDEKIQ_REDACTION", str(policy))
+    monkeypatch.setattr(redaction, "_current", None)
+    project.app.conf.task_send_sent_event = True
+    worker = start("-E", "-c", "1", "-l", "info", SIDEKIQ_REDACTION=str(policy))
+
+    task_id = project.stumble.delay("hunter2").id
+    sent, succeeded = (monitor.wait_for(kind, task_id) for kind in ("task-sent", "task-succeeded"))
+    eventually(lambda: "the program's own line" in worker.log and "LookupError: [redacted]" in worker.log)
+
+    assert (sent["args"], succeeded["result"]) == ("[redacted]", "'[redacted]'")
+    assert "on_success raised: ValueError('[redacted]')" in worker.log
+    assert "hunter2" not in worker.log + json.dumps(monitor.events)
 
 
 def test_tasks_are_told_of_from_receiving_to_their_end(

@@ -185,8 +185,12 @@ def cut(line: str, width: int) -> str:
 
 
 def span(seconds: float) -> str:
-    """Format a duration in its largest unit and the next smaller one: `2d 3h`, `45s`."""
-    return " ".join(f"{count}{unit}" for count, unit in largest_units(int(abs(seconds)))) or "0s"
+    """
+    Format a duration in its largest unit and the next smaller one: `2d 3h`, `45s`. A negative one, from a clock that is
+    wrong, has a sign.
+    """
+    text = " ".join(f"{count}{unit}" for count, unit in largest_units(int(abs(seconds)))) or "0s"
+    return f"-{text}" if seconds <= -1 else text
 
 
 def relative(at: datetime | None, now: float) -> str:
@@ -194,7 +198,7 @@ def relative(at: datetime | None, now: float) -> str:
     if at is None:
         return "-"
     seconds = at.timestamp() - now
-    return f"in {span(seconds)}" if seconds > 0 else f"{span(seconds)} ago"
+    return f"in {span(seconds)}" if seconds > 0 else f"{span(-seconds)} ago"
 
 
 @contextmanager

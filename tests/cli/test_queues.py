@@ -57,6 +57,14 @@ def test_a_latency_is_shown_as_in_top(run, push):
     assert " 1h 30m " in run("queues").output
 
 
+def test_a_latency_below_zero_has_a_sign(run, push):
+    """The clock here is behind that of whoever pushed: without the sign, the job would seem to have waited."""
+    push("low", "a", enqueued_at=time.time() + 5400)
+
+    assert " -1h 29m " in run("queues").output
+    assert " -1h 29m " in run("top", "--once", "--sample", "0").output
+
+
 @pytest.mark.parametrize("group", ["queues", "processes", "retries", "scheduled", "dead", "cron", "batches"])
 def test_options_may_also_stand_before_the_command(run, redis_url, group):
     """As in `retries --json list`."""

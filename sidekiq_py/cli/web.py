@@ -1,6 +1,7 @@
 """`sidekiq-py web`: serves the dashboard on its own."""
 
 import sys
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -85,7 +86,9 @@ def web(bind: str, port: int, config_file: Path | None, allow_host: tuple[str, .
     listening = listen(bind, port)
     host, bound = listening.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
-    click.echo(f"The dashboard is at http://{shown}:{bound}/")
+    # A disk that is full, or a reader that is gone, must not keep the dashboard from serving.
+    with suppress(OSError):
+        click.echo(f"The dashboard is at http://{shown}:{bound}/")
     server.run(sockets=[listening])
 
 

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from tests.support.web_server import HttpClient, WebServer
+
 pytest.importorskip("starlette")
 
 PROGRAM = "from sidekiq_py.web import asgi_app; asgi_app(authorize=lambda request: None)"
@@ -16,3 +18,10 @@ def test_it_starts_where_python_reads_files_as_ascii() -> None:
     ascii_only = {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
     subprocess.run([sys.executable, "-c", PROGRAM], env={**os.environ, **ascii_only}, check=True)
+
+
+def test_it_serves_although_its_output_cannot_be_written(redis_url: str) -> None:
+    """A worker runs on with a full disk under its log; the line with the address must not end the dashboard."""
+    serve = [sys.executable, "-m", "sidekiq_py", "web", "--port", "{port}"]
+    with WebServer(["sh", "-c", 'exec "$@" > /dev/full', "sh", *serve], environment={"REDIS_URL": redis_url}) as web:
+        assert HttpClient(web).get("/")[0] == 200

@@ -228,6 +228,9 @@ class Logging:
 
     def _detect_handler(self, logfile: Any = None) -> logging.Handler:
         target: Any = sys.__stderr__ if logfile is None else logfile
+        if target is None:
+            # A process that was started with a closed standard error has none.
+            return logging.NullHandler()
         if hasattr(target, "write"):
             return logging.StreamHandler(target)
         return WatchedFileHandler(target, encoding="utf-8")

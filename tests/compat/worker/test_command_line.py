@@ -618,6 +618,22 @@ def test_a_worker_starts_although_the_disk_of_its_log_is_full(redis_url: str, re
             worker.wait()
 
 
+@pytest.mark.parametrize("pool", ["prefork", "solo"])
+def test_a_worker_starts_without_standard_error(redis_url: str, redis_client: redis.Redis, pool: str) -> None:
+    """Whoever starts it may have closed all three descriptors; with no log file, there is no log."""
+    worker = subprocess.Popen(
+        ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *command("-A", _PROJECT, "worker", "-P", pool, "-c", "1")],
+        env={**os.environ, **environment(REDIS_URL=redis_url)},
+    )
+    try:
+        eventually(lambda: worker.poll() is not None or redis_client.scard("processes"), within_seconds=60)
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(30) == 0
+    finally:
+        worker.kill()
+        worker.wait()
+
+
 START_AT_ONCE = """
 import os, pathlib, sys
 from sidekiq_celery.exceptions import ImproperlyConfigured

@@ -48,7 +48,7 @@ def run_worker(
         return _serve(launcher, on_stop)
     _start(launcher, runs_jobs_here=True)
     on_ready()
-    if signals.has("TERM", "INT"):
+    if signals.has("TERM", "INT", "TSTP"):
         # A child that is started in a stop, to settle the job of another one: this thread would fetch a job first.
         launcher.quiet()
     codes: list[int] = []

@@ -78,6 +78,8 @@ def _run(parent: Parent, make_launcher: MakeLauncher, handle: Callable[[Launcher
                 # child.
                 launcher.declare_dead(owner)
                 parent.say("HEARD", owner)
+            case "QUIET", ():
+                launcher.signals.put("TSTP")
             case "SIGNAL", (number,):
                 launcher.termination.send_signal_to_job(int(number), launcher.signals.send_to_job)
             case "KILLED", (limit, owner, *field):

@@ -16,6 +16,9 @@ class Fleet:
         run: Called in each child; returns its exit code.
         stop_seconds: How long a child may take to stop before it is killed.
         before_fork: Called before each child is forked.
+
+    Attributes:
+        is_stopping: True if a child that is started now must not take jobs: it is only to settle the job of another.
     """
 
     def __init__(self, forks: Forks, run: Run, *, stop_seconds: float, before_fork: Callable[[], None]) -> None:
@@ -24,6 +27,7 @@ class Fleet:
         self._stop_seconds = stop_seconds
         self._before_fork = before_fork
         self._children: list[ChildProcess] = []
+        self.is_stopping = False
 
     def __repr__(self) -> str:
         return f"<Fleet {[(child.pid, child.state.name) for child in self._children]}>"
@@ -53,6 +57,8 @@ class Fleet:
         self._before_fork()
         child = self._forks.fork(self._run)
         self._children.append(child)
+        if self.is_stopping:
+            child.down.write("QUIET")
         return child
 
     def stop(self, child: ChildProcess, reason: Reason) -> None:

@@ -372,6 +372,7 @@ class Supervisor:
         if not self._is_stopping:
             self._service.stopping()
         self._phase = _Phase.STOPPING
+        self._fleet.is_stopping = True
         self._rolling.cancel()
         for child in self._fleet.children:
             self._fleet.stop(child, Reason.ALL_STOP)

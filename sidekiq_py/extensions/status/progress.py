@@ -8,12 +8,13 @@ process, or by the script that settles the job. Each write also reads whether th
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 from sidekiq_py import program
 from sidekiq_py.client import sync_client
 from sidekiq_py.clock import monotonic, now_seconds
-from sidekiq_py.errors import RedisError, RedisReplyError, Stopped
+from sidekiq_py.errors import ArgumentError, RedisError, RedisReplyError, Stopped
 from sidekiq_py.extension import Command, Payload, Verb
 from sidekiq_py.extensions.status import keys
 from sidekiq_py.logs import log
@@ -119,7 +120,9 @@ class Runs:
         try:
             if _write(_pool(), run, working, read="jid") is None:
                 # The status has expired while the job waited, for its time, its turn or its retry.
-                _write(_pool(), run, {**_first_fields(payload), **working})
+                # Another program may have pushed arguments that no push from here carries, such as 1e400.
+                with suppress(ArgumentError):
+                    _write(_pool(), run, {**_first_fields(payload), **working})
         except RedisError as error:
             self._failed(run, error)
 

@@ -193,6 +193,27 @@ def test_a_job_that_waited_longer_than_its_status_lives_is_named_again(
     assert last["pct_complete"] == "50"
 
 
+def test_arguments_that_no_push_could_carry_do_not_fail_a_job_without_a_status(
+    redis_client: redis.Redis, work: Callable[[], None]
+) -> None:
+    """Another program may write 1e400 into a payload. Such a job runs, and its status has no name."""
+    ran: list[float] = []
+
+    @sidekiq.job(name="Import", status=True)
+    def run(number: float) -> None:
+        ran.append(number)
+
+    redis_client.sadd("queues", "default")
+    redis_client.lpush(
+        "queue:default",
+        '{"class":"Import","args":[1e400],"jid":"0123456789ab","queue":"default","retry":false,"status":true}',
+    )
+    work()
+
+    eventually(lambda: status_of(redis_client, "0123456789ab").get("status") == "complete")
+    assert ran == [float("inf")]
+
+
 def test_a_failure_says_whether_it_is_retried(redis_client: redis.Redis, work: Callable[[], None]) -> None:
     """`retrying`, then `failed` where no retry is left."""
 

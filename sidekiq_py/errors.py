@@ -35,9 +35,17 @@ Signals that control a run are not errors: `Shutdown`, a `BaseException`, which 
 catch, and `Interrupted`. `UnknownOptionWarning` is a `UserWarning`.
 """
 
+import copyreg
+from typing import Any
+
 
 class SidekiqError(Exception):
     """Base class of all errors in the tree above."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By default, an error is made again from its message alone. Most of these take something else: another process
+        # that should get one as a result, as that of a `multiprocessing.Pool`, would wait for it forever.
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined] # typeshed lacks it
 
 
 class ConfigError(SidekiqError, ValueError):
@@ -318,9 +326,6 @@ class TerminatedError(SidekiqError):
         super().__init__(f"the job was terminated while it ran (signal {signal_number})")
         self.signal_number = signal_number
 
-    def __reduce__(self) -> tuple[type["TerminatedError"], tuple[int]]:
-        return type(self), (self.signal_number,)
-
 
 class PoisonPillError(SidekiqError):
     """A job's process died once while the job was in flight, and three more times while the job ran by itself."""
@@ -345,9 +350,6 @@ class LateDeathError(SidekiqError):
     def __init__(self, message: str, error_class: str) -> None:
         super().__init__(message)
         self.error_class = error_class
-
-    def __reduce__(self) -> tuple[type["LateDeathError"], tuple[str, str]]:
-        return type(self), (str(self), self.error_class)
 
 
 class WrongModeError(SidekiqError, RuntimeError):

@@ -48,6 +48,34 @@ def test_the_periodic_jobs_of_the_page_are_declared(own_program: str) -> None:
     }
 
 
+def test_a_run_finds_out_which_tick_it_is_for(own_program: str) -> None:
+    """As the page does it: the time of its tick, 0 for a run by hand, and None for a run that is not in the history."""
+    tick_of_this_run = run_examples("periodic.md")["tick_of_this_run"]
+    found: list[int | None] = []
+
+    @sidekiq.periodic("0 0 1 1 *")
+    @sidekiq.job(name="Yearly")
+    def yearly() -> None:
+        found.append(tick_of_this_run("Yearly"))
+
+    @sidekiq.periodic("* * * * * *")
+    @sidekiq.job(name="EachSecond", queue="seconds")
+    def each_second() -> None:
+        found.append(tick_of_this_run("EachSecond"))
+
+    with sidekiq.embed(queues=["default"]):
+        [by_hand] = [job for job in CronJobs() if job.name == "Yearly"]
+        by_hand.run()
+        eventually(lambda: len(found) == 1, within_seconds=60)
+        yearly.perform_async()
+        eventually(lambda: len(found) == 2, within_seconds=60)
+    with sidekiq.embed(queues=["seconds"]):
+        eventually(lambda: len(found) > 2, within_seconds=60)
+
+    assert found[:2] == [0, None]
+    assert found[2] in [run.tick for job in CronJobs() if job.name == "EachSecond" for run in job.runs()]
+
+
 def test_the_batches_of_the_page_succeed(own_program: str, capsys: pytest.CaptureFixture[str]) -> None:
     """With their callbacks, and the second step that the first one's callback adds."""
     page = run_examples("batches.md")

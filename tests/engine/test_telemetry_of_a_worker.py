@@ -13,6 +13,7 @@ import redis
 
 import sidekiq_py as sidekiq
 from sidekiq_py import program, telemetry
+from sidekiq_py.metrics.job_metrics import JobMetrics, families
 from sidekiq_py.telemetry import EVENTS
 from tests.support.documents import empty_program
 from tests.support.redis_server import RedisServer
@@ -175,6 +176,32 @@ def test_a_stop_that_cuts_a_job_off_is_no_failure_of_it(events: list[Event]) -> 
     [raised] = of(events, "sidekiq.job.exception")
     assert raised["is_failure"] is False
     assert [settled["outcome"] for settled in of(events, "sidekiq.settle")] == ["requeue"]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_job_that_was_asked_to_stop_is_told_of_as_done(
+    is_async: bool, events: list[Event], work: Callable[..., Any], request: pytest.FixtureRequest
+) -> None:
+    """It counts as a success, in the job log, for Prometheus and for every other handler, as it does for Ruby's."""
+    counts = JobMetrics()
+    counts.attach()
+    request.addfinalizer(counts.detach)
+
+    def stop() -> None:
+        raise sidekiq.Stopped("asked to")
+
+    async def stop_async() -> None:
+        stop()
+
+    sidekiq.job(name="Stops")(stop_async if is_async else stop).perform_async()
+    work()
+    eventually(lambda: of(events, "sidekiq.job.stop") or of(events, "sidekiq.job.exception"))
+
+    assert [name for name, _ in events][-3:] == ["sidekiq.job.start", "sidekiq.settle", "sidekiq.job.stop"]
+    assert [settled["outcome"] for settled in of(events, "sidekiq.settle")] == ["done"]
+    eventually(lambda: ("Stops", "default") in counts.counts())
+    [executed, succeeded, *_] = families(counts.counts())
+    assert [sample.value for family in (executed, succeeded) for sample in family.samples] == [1, 1]
 
 
 def test_an_iterable_job_that_a_stop_interrupts_is_settled_as_interrupted(events: list[Event]) -> None:

@@ -205,7 +205,7 @@ class Surroundings:
             JOB_START.emit({"payload": payload, "queue": queue, "identity": self.identity})
 
     def emit_stopped(self, payload: Payload, queue: str, seconds: float) -> None:
-        """Emit `sidekiq.job.stop`: the job succeeded, and its acknowledgement is queued or written."""
+        """Emit `sidekiq.job.stop`: the job succeeded or was stopped, and its acknowledgement is queued or written."""
         if JOB_STOP.handlers:
             JOB_STOP.emit({"payload": payload, "queue": queue, "identity": self.identity, "seconds": seconds})
 
@@ -302,8 +302,7 @@ class AttemptEnd:
         """
         if isinstance(error, Interrupted):
             self._interrupted(unit, payload, definition, seconds)
-        elif isinstance(error, Stopped) and (definition is None or definition.decide_outcome is None):
-            # A job that decides its own outcome, as a Celery task does, has a result to write for whoever waits for it.
+        elif has_stopped(error, definition):
             is_handled = self._around.extensions.handles(payload)
             self._succeed(
                 unit, payload, definition, Outcome("done", payload), now_seconds(), seconds, is_handled=is_handled
@@ -526,6 +525,16 @@ def push_back(queue: str, raw: bytes) -> Sequence[settle_script.Effect]:
 def is_success(failure: BaseException | None) -> bool:
     """True if the metrics count it as a success. As in Ruby, an iterable job that was interrupted or stopped is one."""
     return failure is None or isinstance(failure, Interrupted | Stopped)
+
+
+def has_stopped(failure: BaseException, definition: JobDefinition | None) -> bool:
+    """
+    True if the job was asked to stop and has done so. It ends, and is reported, like a job that returned.
+
+    This does not hold for a job that decides its own outcome: a Celery task has a result to write for whoever waits for
+    it. Source: sidekiq-status 4.0.0, server_middleware.rb, which lets no `Stopped` through.
+    """
+    return isinstance(failure, Stopped) and (definition is None or definition.decide_outcome is None)
 
 
 def settle_or_leave(settle: Callable[[], object], unit: UnitOfWork) -> None:

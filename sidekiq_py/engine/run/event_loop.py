@@ -23,7 +23,7 @@ from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.engine.background import background_thread
 from sidekiq_py.engine.fetch.fetcher import Fetcher
 from sidekiq_py.engine.ownership.owner import UnitOfWork
-from sidekiq_py.engine.run.attempt import AttemptEnd, Payload, Surroundings, is_success, settle_or_leave
+from sidekiq_py.engine.run.attempt import AttemptEnd, Payload, Surroundings, has_stopped, is_success, settle_or_leave
 from sidekiq_py.engine.run.forked import fork_count, leave_if_forked
 from sidekiq_py.engine.run.thread_dump import awaited_stack
 from sidekiq_py.errors import Shutdown, TerminatedError
@@ -273,6 +273,11 @@ class EventLoop:
             if failure is None:
                 self._count_success(run.payload, run.unit.queue, seconds, started)
                 await self._acknowledge(run, seconds)
+                run.has_ended = True
+                around.emit_stopped(run.payload, run.unit.queue, seconds)
+            elif has_stopped(failure, run.definition):
+                self._count_success(run.payload, run.unit.queue, seconds, started)
+                await self._settle(run, failure, seconds)
                 run.has_ended = True
                 around.emit_stopped(run.payload, run.unit.queue, seconds)
             else:

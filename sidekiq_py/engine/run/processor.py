@@ -23,6 +23,7 @@ from sidekiq_py.engine.run.attempt import (
     HardLimitWatch,
     Payload,
     Surroundings,
+    has_stopped,
     is_success,
     log_left_behind,
     settle_or_leave,
@@ -386,12 +387,18 @@ class Processor:
                 JOB_STOP.emit({"payload": payload, "queue": unit.queue, "identity": self._identity, "seconds": seconds})
             self._count_success(payload, unit.queue, seconds, started)
         else:
-            around.emit_raised(payload, unit.queue, seconds, failure)
+            ends_as_done = has_stopped(failure, definition)
+            if not ends_as_done:
+                around.emit_raised(payload, unit.queue, seconds, failure)
             if self._is_settled:
                 self._settle(unit, lambda: self._fetcher.settle(unit, (), ()))
             else:
                 self._settle(unit, lambda: self._ending.failed(unit, payload, definition, failure, seconds))
-            around.metrics.record(payload, seconds, is_success(failure))
+            if ends_as_done:
+                around.emit_stopped(payload, unit.queue, seconds)
+                self._count_success(payload, unit.queue, seconds, started)
+            else:
+                around.metrics.record(payload, seconds, is_success(failure))
         around.context.leave()
         del running[self._tid]
 

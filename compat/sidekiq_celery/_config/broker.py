@@ -117,13 +117,14 @@ def is_redis(url: Any) -> bool:
 
 def kombu_url(url: Any) -> Any:
     """
-    *url* in the form for kombu's own transport: sockets as `redis+socket://`, and in tests a Redis for `memory://`.
+    *url*, or a list of several, in the form for kombu's own transport: sockets as `redis+socket://`, and in tests a
+    Redis for `memory://`.
 
     Raises:
         ImproperlyConfigured: It names sentinels in a form that kombu does not know.
     """
     if not isinstance(url, str):
-        return url
+        url = ";".join(maybe_list(url))
     if url.startswith("memory:") and in_memory is not None:
         return in_memory()
     is_secure = url.startswith("sidekiqs:") and "ssl_cert_reqs" not in url

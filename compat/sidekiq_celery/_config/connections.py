@@ -2,7 +2,6 @@
 
 from ssl import CERT_REQUIRED
 from typing import Any
-from urllib.parse import urlsplit
 
 from sidekiq_celery.contract import App
 
@@ -17,10 +16,12 @@ def connect(app: App, url: str | None, **given: Any) -> Any:
 
     conf = app.conf
     address = kombu_url(url or default_broker_url())
+    transport = given.get("transport") or conf.broker_transport
     use_ssl = app.either("broker_use_ssl", given.get("ssl"))
-    is_bare = use_ssl is True or not (use_ssl or "ssl_" in urlsplit(str(address)).query)
-    if is_bare and (str(address).startswith("rediss:") or (use_ssl and is_redis(address))):
-        # kombu would verify no certificate, and send the password to whoever answers; for True, without TLS.
+    kind = transport or address.partition("://")[0].lower()
+    if (not use_ssl and kind == "rediss") or (use_ssl is True and kind in ("redis", "rediss", "sentinel")):
+        # kombu would verify no certificate, and send the password to whoever answers; for True, without TLS. Options in
+        # the URL override it.
         use_ssl = {"ssl_cert_reqs": CERT_REQUIRED}
     limits = {"socket_timeout": _REPLY_SECONDS} if is_redis(address) else {}
     options = {
@@ -28,7 +29,7 @@ def connect(app: App, url: str | None, **given: Any) -> Any:
         "password": given.get("password") or conf.broker_password,
         "virtual_host": given.get("virtual_host") or conf.broker_vhost,
         "port": given.get("port") or conf.broker_port,
-        "transport": given.get("transport") or conf.broker_transport,
+        "transport": transport,
         "ssl": use_ssl,
         "heartbeat": given.get("heartbeat"),
         "login_method": given.get("login_method") or conf.broker_login_method,

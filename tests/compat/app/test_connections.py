@@ -56,8 +56,14 @@ def test_a_certificate_is_verified_unless_the_settings_say_otherwise(make_app, n
     new_redis_server(config=certificates.server_settings(port))
     url = f"localhost:{port}/0"
 
-    for bare in (make_app(broker=f"rediss://{url}"), make_app(broker=f"redis://{url}", broker_use_ssl=True)):
-        with pytest.raises(OperationalError, match="certificate verify failed"), bare.connection() as refused:
+    for bare in (
+        make_app(broker=f"rediss://{url}").connection(),
+        make_app(broker=f"REDISS://{url}").connection(),
+        make_app(broker=f"redis://{url}", broker_use_ssl=True).connection(),
+        make_app(broker=[f"rediss://{url}"]).connection(),
+        make_app(broker="redis://h").connection("localhost", port=port, virtual_host="0", transport="rediss"),
+    ):
+        with pytest.raises(OperationalError, match="certificate verify failed"), bare as refused:
             refused.ensure_connection(max_retries=1, interval_start=0)
     for trusting in (
         make_app(broker=f"rediss://{url}?ssl_ca_certs={certificates.authority}"),
@@ -77,7 +83,8 @@ def test_a_connection_takes_celerys_arguments_in_celerys_order(make_app):
 
 def test_a_connection_by_a_unix_socket_goes_to_the_same_database(make_app, redis_server, redis_url):
     """kombu has another name for such URLs, `redis+socket://`, and another one for the database."""
-    app = make_app(broker=f"unix://{redis_server.socket_path}?db=3")
+    # TLS has no meaning there, for the engine as well.
+    app = make_app(broker=f"unix://{redis_server.socket_path}?db=3", broker_use_ssl=True)
 
     with app.connection() as connection:
         connection.ensure_connection(max_retries=1)

@@ -29,8 +29,11 @@ class _RedactingFormatter(ColorFormatter):
     def formatException(self, ei: Any) -> str:
         """A traceback."""
         task = get_current_task()
-        error = ei[1] if task is None else current().error(ei[1], {"class": task.name})
-        return super().formatException(ei if error is ei[1] else (type(error), error, ei[2]))
+        # None for a line that was logged with `exc_info=True` where no error is handled.
+        if task is not None and ei[1] is not None:
+            error = current().error(ei[1], {"class": task.name})
+            ei = (type(error), error, ei[2])
+        return super().formatException(ei)
 
 
 class TaskFormatter(_RedactingFormatter):

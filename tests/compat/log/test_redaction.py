@@ -10,6 +10,7 @@ import pytest
 from sidekiq_celery import Celery
 from sidekiq_celery._run import task_log
 from sidekiq_celery.utils.einfo import ExceptionInfo
+from sidekiq_celery.utils.log import get_task_logger
 from sidekiq_celery.worker.task_info import job_info
 
 from sidekiq_py import redaction
@@ -79,6 +80,24 @@ def test_a_text_of_the_arguments_is_not_logged_where_arguments_are_hidden_by_pos
 
     assert SECRET not in lines.getvalue()
     assert "[redacted]" in lines.getvalue()
+
+
+def test_a_task_may_ask_for_the_traceback_of_no_error(app: Celery) -> None:
+    """With `exc_info=True` where no error is handled, a line ends in "NoneType: None", also where errors are hidden."""
+    redaction.use(Redaction(jobs={"*": ["error_message"]}))
+    out = io.StringIO()
+
+    @app.task(name="Payments.check")
+    def check() -> None:
+        get_task_logger("tests.of_redaction").error("no charge was found", exc_info=True)
+
+    try:
+        app.log.setup("INFO", out)
+        check.apply()
+    finally:
+        redaction.use(None)
+
+    assert "no charge was found\nNoneType: None\n" in out.getvalue()
 
 
 def test_inspect_shows_no_secret(app: Celery, lines: io.StringIO) -> None:

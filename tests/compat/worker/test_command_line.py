@@ -3,6 +3,7 @@
 import fcntl
 import os
 import pty
+import re
 import resource
 import signal
 import subprocess
@@ -620,13 +621,20 @@ def test_a_worker_starts_although_the_disk_of_its_log_is_full(redis_url: str, re
 
 @pytest.mark.parametrize("pool", ["prefork", "solo"])
 def test_a_worker_starts_without_standard_error(redis_url: str, redis_client: redis.Redis, pool: str) -> None:
-    """Whoever starts it may have closed all three descriptors; with no log file, there is no log."""
+    """
+    Whoever starts it may have closed all three descriptors; with no log file, there is no log. None of the worker's
+    pipes and connections gets their numbers, and programs that tasks start can print.
+    """
     worker = subprocess.Popen(
         ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *command("-A", _PROJECT, "worker", "-P", pool, "-c", "1")],
         env={**os.environ, **environment(REDIS_URL=redis_url)},
     )
     try:
         eventually(lambda: worker.poll() is not None or redis_client.scard("processes"), within_seconds=60)
+        for number in range(3):
+            assert os.readlink(f"/proc/{worker.pid}/fd/{number}") == os.devnull
+            [flags] = re.findall(r"flags:\s+(\d+)", Path(f"/proc/{worker.pid}/fdinfo/{number}").read_text())
+            assert not int(flags, 8) & os.O_CLOEXEC
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(30) == 0
     finally:

@@ -160,8 +160,8 @@ def test_the_overview_shows_how_redis_is_doing(viewer, redis_client):
     version = info[f"{product.lower()}_version"]
 
     assert re.search(
-        rf"{product} Version {re.escape(version)} Uptime [\d.hms ]+ Connections \d+ Memory used [\d.]+ [kM]B "
-        r"Peak memory [\d.]+ [kM]B$",
+        rf"{product} Version {re.escape(version)} Uptime [\d.hms ]+ Connections \d+ Memory used [\d,.]+ [kM]B "
+        r"Peak memory [\d,.]+ [kM]B$",
         shown,
     )
     redis_client.config_set("maxmemory-policy", "allkeys-lru")

@@ -172,13 +172,16 @@ def _reporting_a_full_disk() -> Iterator[None]:
 
 
 def _open_missing_streams() -> None:
-    """Discard what is written to a stream that was closed when the program started. Such an input is empty."""
-    if sys.stdin is None:
-        sys.stdin = open(os.devnull)  # noqa: SIM115 — it stays open
-    if sys.stdout is None:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 — as above
-    if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 — as above
+    """
+    Discard what is written to a stream that was closed when the program started. Such an input is empty.
+
+    Programs that a job starts get these streams, too.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            stream = open(os.devnull, mode)  # noqa: SIM115 — it stays open
+            os.set_inheritable(stream.fileno(), True)
+            setattr(sys, name, stream)
 
 
 def _print_any_name() -> None:

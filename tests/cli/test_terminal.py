@@ -238,6 +238,18 @@ def test_a_command_runs_without_standard_output(redis_url, redis_client):
     assert redis_client.llen("queue:default") == 1
 
 
+def test_programs_that_a_job_starts_can_print_without_standard_output(redis_url, tmp_path):
+    """The command's own stream that discards is theirs, too."""
+    ended = tmp_path / "ended"
+    (tmp_path / "prints.py").write_text(
+        f"import pathlib, subprocess\npathlib.Path({str(ended)!r}).write_text(str(subprocess.call(['echo', 'x'])))\n"
+    )
+    done = _run(redis_url, ["push", "Report", "-r", "prints"], closing="<&- >&-", cwd=tmp_path)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert ended.read_text() == "0"
+
+
 def test_a_question_is_not_asked_without_standard_input(redis_url, redis_client):
     """The command says what to do instead, as where the input is no terminal."""
     redis_client.sadd("queues", "default")

@@ -1131,6 +1131,9 @@ def test_a_user_of_redis_with_read_rights_sees_every_page(visitor, redis_client,
     redis_client.swapdb(0, 1)
     page = (REPOSITORY / "docs" / "dashboard.md").read_text()
     [rules] = re.findall(r"^redis-cli ACL SETUSER viewer (.*)$", page, re.MULTILINE)
+    if redis_client.info("server")["redis_version"].startswith("6."):
+        # As the page says: Redis has rights to read certain keys since 7.0.
+        rules = rules.replace("%R~*", "~*")
     redis_client.execute_command("ACL", "SETUSER", "viewer", "reset", *shlex.split(rules))
     try:
         url = redis_url.replace("redis://", "redis://viewer:a-password@").replace("/0", "/1")

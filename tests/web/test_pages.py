@@ -636,6 +636,19 @@ def test_metrics_show_each_class_with_deploys(viewer, redis_client):
 
 
 @pytest.mark.parametrize(
+    ("period", "hours", "key"),
+    [("2h", 1.5, lambda at: metrics_keys.minute(at, 8)), ("48h", 47, metrics_keys.ten_minutes)],
+)
+def test_metrics_have_the_periods_of_ruby_s_web_ui(viewer, redis_client, period, hours, key):
+    """The shorter ones by the minute, those of a day or more by ten minutes."""
+    at = now_seconds() - hours * 3600
+    redis_client.hset(key(at), mapping={"Slow|p": 3, "Slow|f": 1, "Slow|ms": 900})
+
+    assert "Slow 2 1" in viewer.get(f"/metrics?period={period}").shown
+    assert "Succeeded 2 Failed 1" in viewer.get(f"/metrics/job?class=Slow&period={period}").shown
+
+
+@pytest.mark.parametrize(
     ("order", "names"), [("", "ABC"), ("failed", "BCA"), ("succeeded", "CAB"), ("average", "BAC"), ("nonsense", "ABC")]
 )
 def test_metrics_are_sorted_by_what_one_asks_for(viewer, redis_client, order, names):

@@ -16,7 +16,11 @@ from sidekiq_py.web.text import duration
 from sidekiq_py.web.visit import Visit
 from sidekiq_py.wire.metrics_keys import BUCKET_BOUNDS_MS
 
-_PERIODS = {"1h": "1 hour", "4h": "4 hours", "8h": "8 hours", "24h": "24 hours", "72h": "3 days"}
+# Those of Sidekiq 8.1.7, web/application.rb.
+_PERIODS = {
+    **{"1h": "1 hour", "2h": "2 hours", "4h": "4 hours", "8h": "8 hours"},
+    **{"24h": "24 hours", "48h": "2 days", "72h": "3 days"},
+}
 _ORDERS: dict[str, tuple[str, Callable[[MetricsPoint], float]]] = {
     "": ("total run time", lambda total: total.ms),
     "failed": ("failures", lambda total: total.failed),

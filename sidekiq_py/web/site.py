@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar
 from anyio import CapacityLimiter, to_thread
 from jinja2 import ChoiceLoader, DictLoader, Environment, PackageLoader, StrictUndefined
 
+import sidekiq_py
 from sidekiq_py import program
 from sidekiq_py.api import JobRecord, Overview, OverviewReader, OverviewScope, TrendPoint
 from sidekiq_py.api.source import pool_for
@@ -289,6 +290,17 @@ class Server:
         self.watch = Watch(self.pool)
         self.examiner = BackgroundValue("sidekiq.web/doctor", partial(_examined, self.pool), _EXAMINED_SECONDS)
 
+    @property
+    def address(self) -> str:
+        """Which Redis this is, with its namespace, and without a user or a password."""
+        try:
+            pool = pool_for(self.pool, None)
+        except ConfigError:
+            # The page says what is wrong with the program's settings.
+            return ""
+        namespace = pool.settings.namespace
+        return f"{pool.address}, namespace {namespace}" if namespace else pool.address
+
     async def run(self, work: Callable[[], T]) -> T:
         """Like `run_here`, but in one of this server's threads, so that a server that hangs blocks nothing else."""
         if self._threads is None:
@@ -344,6 +356,7 @@ class Site:
         if redaction is not None and not isinstance(redaction, Redaction):
             raise ConfigError(f"redaction is {redaction!r}; give a Redaction")
         self.title = title
+        self.release = sidekiq_py.__version__
         self.trace_url = trace_url
         self.servers = {name: Server(name, given) for name, given in (servers or {DEFAULT_SERVER: pool}).items()}
         self._redaction = redaction

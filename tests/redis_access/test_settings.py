@@ -8,6 +8,8 @@ from urllib.parse import quote
 
 import pytest
 import redis
+import redis.asyncio
+from redis.sentinel import Sentinel
 
 from sidekiq_py.client.async_client import AsyncClient
 from sidekiq_py.client.sync_client import Client
@@ -231,3 +233,36 @@ def probes_of(connection: Any) -> tuple[int, int]:
 def test_urls_are_compared_by_the_database_that_they_lead_to(one: str, other: str, is_same: bool) -> None:
     """A connection takes host, port and database from the query, too. Whoever logs in does not matter."""
     assert is_same_database(RedisSettings(one), RedisSettings(other)) is is_same
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://redis.example.com", "redis.example.com:6379/0"),
+        ("rediss://ada:geheim@redis.example.com:6380/2", "redis.example.com:6380/2"),
+        ("redis://geheim@[::2]:6380?db=3&password=geheim", "[::2]:6380/3"),
+        ("unix://ada:geheim@/run/redis.sock?db=1", "/run/redis.sock, database 1"),
+        (
+            "redis+sentinel://:geheim@b:26379,a:26379/jobs/4?sentinel_password=geheim",
+            "jobs/4 by the sentinels a:26379, b:26379",
+        ),
+    ],
+)
+def test_the_address_of_a_pool_names_no_user_and_no_password(url: str, shown: str) -> None:
+    """Every page of the dashboard shows it, to viewers as well."""
+    assert Pool(RedisSettings(url)).address == shown
+
+
+@pytest.mark.parametrize(
+    ("foreign", "shown"),
+    [
+        (redis.ConnectionPool(), "localhost:6379/0"),
+        (redis.ConnectionPool.from_url("rediss://ada:geheim@redis.example.com:6380/2"), "redis.example.com:6380/2"),
+        (redis.asyncio.ConnectionPool.from_url("redis://:geheim@[::2]:6380/3"), "[::2]:6380/3"),
+        (redis.ConnectionPool.from_url("unix://ada:geheim@/run/redis.sock?db=1"), "/run/redis.sock, database 1"),
+        (Sentinel([("a", 26379)]).master_for("jobs", password="geheim", db=4).connection_pool, "jobs/4 by sentinels"),
+    ],
+)
+def test_the_address_of_an_adopted_pool_names_no_user_and_no_password(foreign: Any, shown: str) -> None:
+    """Whatever the program has made it with."""
+    assert AdoptedPool(foreign).address == shown

@@ -9,6 +9,7 @@ import zlib
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from html import unescape
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -161,7 +162,7 @@ def test_the_overview_shows_how_redis_is_doing(viewer, redis_client):
 
     assert re.search(
         rf"{product} Version {re.escape(version)} Uptime [\d.hms ]+ Connections \d+ Memory used [\d,.]+ [kM]B "
-        r"Peak memory [\d,.]+ [kM]B$",
+        r"Peak memory [\d,.]+ [kM]B sidekiq_py",
         shown,
     )
     redis_client.config_set("maxmemory-policy", "allkeys-lru")
@@ -169,7 +170,7 @@ def test_the_overview_shows_how_redis_is_doing(viewer, redis_client):
         page = viewer.get("/")
     finally:
         redis_client.config_set("maxmemory-policy", "noeviction")
-    assert page.shown.endswith("maxmemory-policy allkeys-lru")
+    assert "maxmemory-policy allkeys-lru sidekiq_py" in page.shown
     assert '<a href="#doctor">allkeys-lru</a>' in page.text
 
 
@@ -182,7 +183,7 @@ def test_the_overview_does_without_info(visitor, redis_client, redis_url):
         redis_client.execute_command("ACL", "DELUSER", "half")
 
     assert page.status == 200
-    assert page.shown.endswith("this user may not use INFO. Let it do so: ACL SETUSER <user> +info")
+    assert "this user may not use INFO. Let it do so: ACL SETUSER <user> +info sidekiq_py" in page.shown
 
 
 def test_the_doctor_s_findings_stand_below_the_numbers_of_the_overview(viewer, redis_client, payload):
@@ -1117,6 +1118,29 @@ def test_a_queue_that_cannot_be_read_is_shown_as_such(visitor, redis_client):
     assert "its key queue:wrong is a string and not a list" in operator.get("/queue?name=wrong").shown
     operator.post("/queue/pause", {"name": "wrong", "action": "pause"})
     assert redis_client.smembers("paused") == {b"wrong"}
+
+
+def test_each_page_says_which_redis_it_shows_and_when_it_was_opened(visitor, redis_url):
+    """With the release of this library, as in the footer of Ruby's dashboard; also if Redis is out of reach."""
+    home, away = Pool(RedisSettings(redis_url, namespace="shop")), "redis://ada:a-secret@127.0.0.1:1/3?password=another"
+    viewer = visitor("viewer", servers={"home": home, "away": away})
+    url = urlsplit(redis_url)
+
+    for path in ("/", "/busy", "/dead", "/nowhere"):
+        shown = viewer.get(path).shown
+        assert f"sidekiq_py {sidekiq.__version__} Redis: localhost:{url.port}/0, namespace shop Opened 20" in shown
+    page = viewer.get("/at/away/bulk")
+    assert page.status == 503
+    assert "Redis: localhost:1/3" in page.shown
+    assert not any(part in page.text for part in ("ada:", "a-secret", "another"))
+
+
+def test_who_is_not_signed_in_does_not_learn_which_redis_it_is():
+    """Nor which release this is."""
+    stranger = Visitor(asgi_app(tokens={"a-token-of-16-letters": "viewer"}))
+
+    assert "<footer" not in stranger.get("/sign-in").text
+    assert "<footer" not in stranger.get("/").text
 
 
 def test_a_redis_that_is_away_is_told(visitor):

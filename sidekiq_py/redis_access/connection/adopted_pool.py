@@ -9,7 +9,7 @@ from redis.asyncio import connection as aio
 from redis.connection import AbstractConnection
 
 from sidekiq_py.errors import ConfigError
-from sidekiq_py.redis_access.connection.connections import PlainConnection, completed, probes, timeouts
+from sidekiq_py.redis_access.connection.connections import PlainConnection, completed, probes, server_address, timeouts
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 
@@ -61,6 +61,16 @@ class AdoptedPool(Pool):
 
     def __repr__(self) -> str:
         return f"<AdoptedPool of {self.connection_class.__name__} free={len(self._free)}>"
+
+    @property
+    def address(self) -> str:
+        """As in `Pool`, from the options of the redis-py pool."""
+        options = self.connection_options
+        service = getattr(options.get("connection_pool"), "service_name", None)
+        if service is not None:
+            return f"{service}/{options.get('db', 0)} by sentinels"
+        known = {name: options[name] for name in ("host", "port", "db", "path") if options.get(name) is not None}
+        return server_address(**known)
 
     def _make_connection(self, timeout_seconds: float) -> AbstractConnection:
         options = {**self.connection_options, **timeouts(self.settings, timeout_seconds)}

@@ -241,6 +241,25 @@ def _database(url: str) -> tuple[Any, ...]:
     return "tcp", *place, options.get("db", 0)
 
 
+def shown_address(url: str) -> str:
+    """
+    The Redis of a URL for people: `host:6379/0`, the path of a socket file, or the service that sentinels know. Never
+    with a user or a password.
+    """
+    kind, *place, db = _database(url)
+    if kind == "sentinel":
+        hosts, service = place
+        return f"{service}/{db} by the sentinels {', '.join(sorted(hosts))}"
+    return server_address(path=place[0], db=db) if kind == "unix" else server_address(*place, db=db)
+
+
+def server_address(host: str = "localhost", port: int = 6379, *, db: int = 0, path: str | None = None) -> str:
+    """The address of a server that is reached as redis-py's options say."""
+    if path is not None:
+        return f"{path}, database {db}"
+    return f"[{host}]:{port}/{db}" if ":" in host else f"{host}:{port}/{db}"
+
+
 class PrimaryFinder:
     """
     Makes connections to the primary that the sentinels name, and asks them for each, to follow failovers.

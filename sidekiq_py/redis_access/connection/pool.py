@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from sidekiq_py.errors import RedisConnectionError, RedisReplyError, ReplyLostError
-from sidekiq_py.redis_access.connection.connections import PrimaryFinder, connection_maker
+from sidekiq_py.redis_access.connection.connections import PrimaryFinder, connection_maker, shown_address
 from sidekiq_py.redis_access.connection.link import SUSPECT_IDLE_SECONDS, Command, Link, NamespacedLink
 from sidekiq_py.redis_access.connection.namespace import Namespace
 from sidekiq_py.redis_access.connection.replies import FAILOVER_CODES, raise_first, readable, well_typed
@@ -37,6 +37,11 @@ class Pool:
 
     def __repr__(self) -> str:
         return f"<Pool {place(self.settings)} free={len(self._free)}>"
+
+    @property
+    def address(self) -> str:
+        """Which Redis this is, for people; without a user or a password."""
+        return shown_address(self.settings.url)
 
     def new_link(self, *, timeout_seconds: float | None = None) -> Link:
         """Create a link that does not go back to the pool, with *timeout_seconds* for a reply."""

@@ -33,6 +33,7 @@ class JobFilter:
         after: This time or later: an aware datetime, or epoch seconds. A job's time is when it is due (in the dead set,
             when it died; in a queue, when it was enqueued; for a running job, when it started).
         before: Earlier than this time.
+        tag: One of the job's tags.
 
     Raises:
         TypeError: A text is not a string.
@@ -46,9 +47,10 @@ class JobFilter:
     error: str | None = None
     after: float | datetime | None = None
     before: float | datetime | None = None
+    tag: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("job_class", "queue", "argument", "text", "error"):
+        for name in ("job_class", "queue", "argument", "text", "error", "tag"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
                 raise TypeError(f"{name} is {value!r}; a JobFilter compares text, so give a string")
@@ -94,6 +96,7 @@ class JobFilter:
             self.fits_time(at)
             and (self.queue is None or job.queue == self.queue)
             and (self.job_class is None or self.job_class in (job.klass, job.display_class))
+            and (self.tag is None or self.tag in job.tags)
             and (self.text is None or self._text_bytes in job.value)
             and (self.error is None or self._has_error(job, self.error))
             and (self.argument is None or self.argument in json_text(job.display_args))

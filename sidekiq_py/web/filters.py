@@ -5,17 +5,16 @@ from typing import NamedTuple
 
 from sidekiq_py.api import JobFilter, JobRecord
 from sidekiq_py.redaction import Redaction
-from sidekiq_py.web.text import ShownJob
+from sidekiq_py.web.text import LONGEST_WANTED, ShownJob
 from sidekiq_py.web.visit import Visit
 
 _TIMES = (("after", "before"), ("failed-after", "failed-before"))
-FIELDS = ("class", "queue", "argument", "error", *(name for pair in _TIMES for name in pair))
+FIELDS = ("class", "queue", "tag", "argument", "error", *(name for pair in _TIMES for name in pair))
 _VERBS = {
-    **{"class": "class is", "queue": "queue is", "argument": "argument has", "error": "error has"},
+    **{"class": "class is", "queue": "queue is", "tag": "tag is", "argument": "argument has", "error": "error has"},
     **{"after": "time is not before", "before": "time is before"},
     **{"failed-after": "last failure is not before", "failed-before": "last failure is before"},
 }
-_LONGEST = 500
 
 
 class PageFilter(NamedTuple):
@@ -73,7 +72,7 @@ def filter_of(visit: Visit) -> PageFilter:
     """Read the filter from a page's address, or from the form that the page has sent."""
     given, troubles = {}, {}
     for name in FIELDS:
-        text = (visit.field(name) if name in visit.form else visit.query(name)).strip()[:_LONGEST]
+        text = (visit.field(name) if name in visit.form else visit.query(name)).strip()[:LONGEST_WANTED]
         if text:
             given[name] = text
     moments: dict[str, float] = {}
@@ -89,6 +88,7 @@ def filter_of(visit: Visit) -> PageFilter:
     wanted = JobFilter(
         job_class=given.get("class"),
         queue=given.get("queue"),
+        tag=given.get("tag"),
         argument=given.get("argument"),
         error=given.get("error"),
         after=moments.get("after"),

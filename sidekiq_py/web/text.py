@@ -12,7 +12,7 @@ from typing import Any
 
 from sidekiq_py.api import JobRecord
 from sidekiq_py.clock import largest_units
-from sidekiq_py.redaction import Redaction
+from sidekiq_py.redaction import REDACTED, Redaction
 from sidekiq_py.wire.control_characters import UNSAFE_IN_LINES, spelled_or_byte
 from sidekiq_py.wire.json_writer import write_for_display
 
@@ -23,6 +23,8 @@ _LONGEST_SENT = 1000
 _LONGEST_NUMBER = 40
 _LONGEST_ARGUMENTS = 300
 _LONGEST_TEXT = 100_000
+LONGEST_WANTED = 500
+"""The longest text in a field of a filter; more is cut off."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -42,6 +44,11 @@ def is_linkable(name: str) -> bool:
 def is_sendable(name: str) -> bool:
     """True if a form can carry the name of a queue. In a form, unsafe characters are spelled out."""
     return 0 < len(name) <= _LONGEST_SENT and not UNSAFE_IN_LINES.search(name)
+
+
+def _is_wanted(tag: str) -> bool:
+    """True if the field of a filter can hold the tag."""
+    return is_sendable(tag) and len(tag) <= LONGEST_WANTED and tag == tag.strip()
 
 
 def whole_number(given: str, most_digits: int = 19) -> int | None:
@@ -167,6 +174,15 @@ class ShownJob:
         shown = self.redacted.display_args
         inner = json_text(shown)
         return shortened(inner[1:-1] if isinstance(shown, list) else inner, _LONGEST_ARGUMENTS)
+
+    @property
+    def tags(self) -> list[tuple[str, bool]]:
+        """The job's tags, each with whether a list can be filtered by it; those that are not text as JSON."""
+        if self.redacted.item.get("tags") == REDACTED:
+            return [(REDACTED, False)]
+        return [
+            (tag, _is_wanted(tag)) if isinstance(tag, str) else (json_text(tag), False) for tag in self.redacted.tags
+        ]
 
     @property
     def error(self) -> str:

@@ -178,7 +178,7 @@ def test_bulk_actions_of_a_queue_take_its_jobs(retries, action):
         action(Queue(), retries)
 
 
-@pytest.mark.parametrize("name", ["job_class", "queue", "argument", "text", "error"])
+@pytest.mark.parametrize("name", ["job_class", "queue", "argument", "text", "error", "tag"])
 @pytest.mark.parametrize("value", [5, b"x", ValueError])
 def test_a_filter_compares_text(name, value):
     """With the class itself in place of its name it would match nothing."""

@@ -25,6 +25,7 @@ def retries(redis_client, payload):
                     args=[number, "käse"],
                     error_class="Net::ReadTimeout" if other else "ValueError",
                     error_message=f"try {number}",
+                    tags=["new", "vip"] if other else "vip",
                 ): number
             },
         )
@@ -42,6 +43,8 @@ def retries(redis_client, payload):
         ({"argument": '3, "kä'}, "3"),
         ({"after": 2, "before": 4}, "23"),
         ({"after": datetime.fromtimestamp(4, UTC)}, "45"),
+        ({"tag": "vip"}, "24"),
+        ({"tag": "vi"}, ""),
         ({"text": '"args":[4,'}, "4"),
         ({"job_class": "Mail", "after": 3}, "4"),
     ],

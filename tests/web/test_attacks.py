@@ -108,7 +108,20 @@ def now_minute():
 
 @pytest.mark.parametrize(
     "name",
-    ["class", "queue", "argument", "error", "after", "failed-after", "before", "order", "from", "period", "text"],
+    [
+        "class",
+        "queue",
+        "tag",
+        "argument",
+        "error",
+        "after",
+        "failed-after",
+        "before",
+        "order",
+        "from",
+        "period",
+        "text",
+    ],
 )
 def test_scripts_in_an_address_stay_text(operator, failed, name):
     """In every parameter of every page."""

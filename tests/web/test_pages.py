@@ -365,6 +365,8 @@ def test_a_queue_shows_what_runs_next_first(viewer, redis_client, payload):
     [
         ("class=Other", {"b"}),
         ("queue=low", {"b"}),
+        ("tag=vip", {"a"}),
+        ("tag=vip&queue=low", set()),
         ("argument=needle", {"c"}),
         ("error=TIMEOUT", {"a"}),
         ("class=HardJob&error=broke", {"c"}),
@@ -372,12 +374,66 @@ def test_a_queue_shows_what_runs_next_first(viewer, redis_client, payload):
     ],
 )
 def test_retries_are_filtered(viewer, failed, query, expected):
-    """By class, queue, argument and error; a job has to match all of them."""
-    failed("a", error_class="Net::TimeoutError", error_message="late", args=["job-a"])
+    """By class, queue, tag, argument and error; a job has to match all of them."""
+    failed("a", tags=["vip"], error_class="Net::TimeoutError", error_message="late", args=["job-a"])
     failed("b", klass="Other", queue="low", args=["job-b"])
     failed("c", args=["job-c", {"x": ["needle"]}])
 
     assert _listed(viewer.get(f"/retries?{query}")) == expected
+
+
+@pytest.mark.parametrize("path", ["/retries", "/dead", "/scheduled", "/queue?name=default"])
+def test_a_tag_leads_to_the_jobs_in_the_list_that_have_it(viewer, redis_client, payload, failed, path):
+    """In Ruby's Web UI, too. What else the list is filtered by stays."""
+    jobs = {"a": ["vip", "käse & co"], "b": ["käse & co"], "c": []}
+    for jid, tags in jobs.items():
+        raw = payload(jid, args=[f"job-{jid}"], tags=tags)
+        redis_client.zadd({"/dead": "dead", "/scheduled": "schedule"}.get(path, "retry"), {raw: now_seconds()})
+        redis_client.lpush("queue:default", raw)
+
+    start = viewer.get(f"{path}{'&' if '?' in path else '?'}class=HardJob&order=latest").text
+    links = dict(re.findall(r'<a class="label" href="([^"]+)" aria-label="Jobs with the tag ([^"]+)"', start))
+    by_tag = {unescape(tag): unescape(link) for link, tag in links.items()}
+
+    assert by_tag.keys() == {"vip", "käse & co"}
+    assert _listed(viewer.get(by_tag["vip"])) == {"a"}
+    page = viewer.get(by_tag["käse & co"])
+    assert _listed(page) == {"a", "b"}
+    assert all(part in by_tag["vip"] for part in ("class=HardJob", "order=latest"))
+
+
+def test_a_tag_that_no_filter_can_hold_is_no_link(viewer, failed):
+    """Ruby sets tags of any kind; a job with very many shows the first."""
+    tags = [" vip", "", 5, {"a": 1}, "x" * 501, "a\u202eb", *(f"t{number:02}" for number in range(20))]
+    failed("a", tags=tags)
+    failed("b", tags="none")
+
+    page = viewer.get("/retries")
+
+    assert re.findall(r"Jobs with the tag (\w+)", page.text) == ["t00", "t01", "t02", "t03"]
+    assert '5 {"a": 1}' in page.shown
+    assert "and 16 more tags" in page.shown
+    assert re.findall(r"t\d\d", viewer.get("/job?jid=a").shown)[:20] == tags[6:]
+
+
+def test_running_jobs_show_their_tags(viewer, redis_client, payload):
+    """There is no filter on that page."""
+    enter_process(redis_client, "rb:1:aaa", running=[payload("j1", tags=["vip"])])
+
+    assert "HardJob vip default" in viewer.get("/busy").shown
+    assert "Tags vip" in viewer.get("/job?jid=j1").shown
+
+
+def test_hidden_tags_are_not_shown_and_found_by_no_one(visitor, failed):
+    """The policy may name them."""
+    failed("a", tags=["anna@x"], args=["job-a"])
+    viewer = visitor("viewer", redaction=Redaction(jobs={"HardJob": ["tags"]}))
+
+    for path in ("/retries", "/job?jid=a"):
+        page = viewer.get(path)
+        assert "anna" not in page.text
+        assert "[redacted]" in page.shown
+    assert _listed(viewer.get("/retries?tag=anna@x")) == set()
 
 
 def _listed(page):

@@ -16,7 +16,7 @@ from sidekiq_py.web.access import Need
 from sidekiq_py.web.handlers import Handler
 from sidekiq_py.web.pages.metrics import LONGEST_NAME
 from sidekiq_py.web.places import FIRST_READ, SETS, Place, SetPlace, chosen_queue, place_at
-from sidekiq_py.web.text import is_linkable, json_text, shortened, whole_number
+from sidekiq_py.web.text import is_linkable, shortened, whole_number
 from sidekiq_py.web.tree import tree
 from sidekiq_py.web.visit import Visit
 
@@ -171,7 +171,6 @@ def _show(visit: Visit, record: JobRecord, *, place: Place | None = None, key: s
         key=key,
         work=work,
         at=record.at if isinstance(record, SortedEntry) else None,
-        tags=shortened(json_text(shown.redacted.tags), 500),
         metrics_class=_metrics_class(shown.redacted),
         trace=_trace(shown.redacted),
         trace_address=_trace_address(shown.redacted, visit.site.trace_url),

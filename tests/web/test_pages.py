@@ -258,6 +258,31 @@ def test_busy_shows_processes_and_what_they_run(viewer, redis_client, payload):
     assert re.search(r'HardJob "bob", 5 default [34]\d\.\d s rb:1:aaa t0', shown)
 
 
+def test_busy_adds_up_threads_and_memory(viewer, redis_client, payload):
+    """As Ruby's Busy page does."""
+    enter_process(redis_client, "rb:1:aaa", running=[payload(f"j{number}") for number in range(3)])
+    enter_process(redis_client, "rb:2:bbb")
+
+    assert "2 processes, 3 of 10 threads busy Utilization 30 %, memory 400 MB" in viewer.get("/busy").shown
+
+
+def test_busy_shows_labels_and_the_queues_of_each_capsule(viewer, redis_client):
+    """A queue that a capsule of one thread serves runs one job at a time, however idle the process is."""
+    capsules = {
+        "default": {"concurrency": 4, "mode": "strict", "weights": {"high": 0, "low": 0}},
+        "video": {"concurrency": 1, "mode": "strict", "weights": {f"v{number}": 0 for number in range(10)}},
+    }
+    queues = [name for capsule in capsules.values() for name in capsule["weights"]]
+    enter_process(redis_client, "rb:1:aaa", labels=["eu-1", "spot"], capsules=capsules, queues=queues)
+    enter_process(redis_client, "py:2:bbb", labels=["sidekiq_py"], weights=[{"a": 0}, {"b": 0}], queues=["a", "b"])
+
+    shown = viewer.get("/busy").shown
+
+    assert "rb:1:aaa shop eu-1 spot Ruby" in shown
+    assert "default, 4 threads: high, low video, 1 thread: v0, v1, v2, v3, v4, v5, v6, v7 and 2 more v8, v9" in shown
+    assert "py:2:bbb shop Python, as Sidekiq 8.1.7 default: a b 0 of 5" in shown
+
+
 def test_a_process_that_has_stopped_beating_is_silent_and_comes_first(viewer, redis_client):
     """As in `top`: it looks busy until its entry expires, and among a hundred others nobody would find it."""
     enter_process(redis_client, "rb:1:aaa")

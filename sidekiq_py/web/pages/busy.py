@@ -1,7 +1,7 @@
 """The Busy page: processes and their running jobs, with buttons to quiet, stop or dump one process or all of them."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from starlette.responses import Response
 
@@ -13,9 +13,12 @@ from sidekiq_py.logs import counted
 from sidekiq_py.web.access import Need
 from sidekiq_py.web.handlers import Handler
 from sidekiq_py.web.visit import Visit
+from sidekiq_py.wire.process_info import PYTHON_LABEL
 
 _SHOWN = 100
 _FEW_QUEUES = 8
+_MOST_CAPSULES = 20
+_MOST_LABELS = 10
 _ADVICE = {
     "quiet": "Running jobs finish, and no others are fetched until a restart.",
     "stop": "No more jobs are fetched. Running jobs may finish within the process's shutdown timeout, usually 25 "
@@ -43,6 +46,8 @@ def busy(visit: Visit) -> Response:
         processes=[
             (
                 process,
+                _labels(process),
+                _served(process),
                 seen.in_flight_of(process.identity),
                 process.identity in silent,
                 moment(seen.at - seconds_since_beat(process, seen.at)),
@@ -50,6 +55,8 @@ def busy(visit: Visit) -> Response:
             for process in processes
         ],
         silent=len(silent),
+        utilization=len(seen.works) / seen.concurrency if seen.concurrency else 0.0,
+        rss_kb=sum(process.rss_kb for process in seen.processes),
         works=[(work, visit.shown(work.job)) for work in works],
         start=start,
         works_start=works_start,
@@ -105,6 +112,26 @@ HANDLERS = (
     Handler("GET", "/busy", busy, Need.VIEW, "/busy", is_live=True),
     Handler("POST", "/busy/signal", signal, Need.OPERATE, "/busy"),
 )
+
+
+def _labels(process: Process) -> list[str]:
+    """The labels that people have given it."""
+    return [label for label in process.labels if label != PYTHON_LABEL][:_MOST_LABELS]
+
+
+def _served(process: Process) -> list[tuple[str, Sequence[str]]]:
+    """Its queues; if there are several capsules, those of each with its name and threads."""
+    if len(process.capsules) < 2:
+        return [("", process.queues)]
+    return [
+        (", ".join(part for part in (one.name, _threads(one.concurrency)) if part), tuple(one.weights))
+        for one in process.capsules[:_MOST_CAPSULES]
+    ]
+
+
+def _threads(count: int) -> str:
+    """Before Sidekiq 8.0.9, a process does not say how many threads a capsule has."""
+    return counted(count, "thread") if count else ""
 
 
 def _natural(text: str) -> list[int | str]:

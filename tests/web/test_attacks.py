@@ -87,6 +87,7 @@ def test_scripts_in_every_field_of_a_payload_stay_text(operator, redis_client):
     capsules = {SCRIPT: {"concurrency": SCRIPT, "weights": {SCRIPT: SCRIPT}}, "x" * 5000: {}, "": {}}
     enter_process(redis_client, "rb:1:aaa", capsules=capsules, labels=[SCRIPT, *map(str, range(1000))])
     redis_client.hset(f"{now_minute()}", mapping={f"{SCRIPT}|p": 1, f"{SCRIPT}|ms": 5})
+    redis_client.hset(f"it-{SCRIPT}", mapping={"ex": SCRIPT, "rt": SCRIPT, "c": json.dumps({SCRIPT: [SCRIPT]})})
     operator.post("/queue/pause", {"name": SCRIPT, "action": "pause"})
     operator.post("/retries/all", {"action": "kill", "class": SCRIPT, "argument": SCRIPT})
 

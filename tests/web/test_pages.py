@@ -347,6 +347,68 @@ def test_a_time_is_told_in_whole_seconds_and_in_at_most_two_neighbouring_units(s
     assert text.relative(now + timedelta(seconds=seconds), now) == told
 
 
+def test_an_iterable_job_shows_where_it_goes_on_and_for_how_long_it_has_run(viewer, redis_client, payload, failed):
+    """As in Ruby's Web UI, wherever the job is."""
+    failed("j1")
+    enter_process(redis_client, "rb:1:aaa", running=[payload("j2")])
+    state = {"ex": 2, "c": '["file.csv",1200]', "rt": "95", "cancelled": int(now_seconds()) - 7200}
+    redis_client.hset("it-j1", mapping=state)
+    redis_client.hset("it-j2", mapping={"ex": 1, "c": "null", "rt": "0.25"})
+
+    assert re.search(
+        r'Next item \["file.csv", 1200\] Run so far 1 m 35 s in 2 runs Cancelled 2 h ago',
+        viewer.get("/job?jid=j1").shown,
+    )
+    assert "Next item null Run so far 250 ms in 1 run" in viewer.get("/job?jid=j2").shown
+
+
+def test_the_page_of_a_job_that_does_not_iterate_shows_no_position(viewer, failed):
+    """Most do not."""
+    failed("j1")
+
+    assert "Next item" not in viewer.get("/job?jid=j1").shown
+
+
+def test_a_position_that_cannot_be_read_is_shown_as_such(visitor, redis_client, redis_url, failed):
+    """A right is missing, or another program uses the key; the rest of the page is there."""
+    failed("j1")
+    redis_client.set("it-j1", "x")
+    redis_client.execute_command("ACL", "SETUSER", "half", "reset", "on", ">pw", "~retry", "~it-*", "+@all", "-hgetall")
+    try:
+        wrong = visitor("viewer").get("/job?jid=j1")
+        [key] = re.findall(r"key=([^&\"]+)", visitor("viewer").get("/retries").text)
+        refused = visitor("viewer", pool=redis_url.replace("redis://", "redis://half:pw@")).get(
+            f"/job?at=/retries&key={key}"
+        )
+    finally:
+        redis_client.execute_command("ACL", "DELUSER", "half")
+
+    for page, reason in ((wrong, "WRONGTYPE"), (refused, "hgetall")):
+        assert page.status == 200
+        assert re.search(f"Iteration cannot be read: [^.]*{reason}", page.shown)
+
+
+def test_the_page_of_a_listed_job_takes_two_round_trips(viewer, failed, round_trips):
+    """One for the job, and one for where it goes on: the payload does not say whether a job is iterable."""
+    failed("j1")
+    [key] = re.findall(r"key=([^&\"]+)", viewer.get("/retries").text)
+
+    with round_trips() as made:
+        assert viewer.get(f"/job?at=/retries&key={key}").status == 200
+
+    assert (made.count, made.commands) == (2, 2)
+
+
+def test_a_hidden_position_is_not_shown(visitor, redis_client, failed):
+    """By a rule for the class, or because the key of a value looks like a secret."""
+    failed("j1")
+    redis_client.hset("it-j1", mapping={"ex": 2, "c": '{"token":"anna","at":5}', "rt": "1"})
+
+    assert 'Next item {"token": "[redacted]", "at": 5}' in visitor("viewer").get("/job?jid=j1").shown
+    hiding = visitor("viewer", redaction=Redaction(jobs={"HardJob": ["cursor"]})).get("/job?jid=j1").shown
+    assert 'Next item "[redacted]"' in hiding
+
+
 def test_a_running_job_without_an_id_has_no_link(viewer, redis_client, payload):
     """It would lead to "Not found": only an id finds a job that runs. Other programs may push one without it."""
     enter_process(redis_client, "rb:1:aaa", running=[payload("j1"), payload(None, args=["bob"])])

@@ -4,11 +4,11 @@ import re
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from starlette.responses import Response
 
-from sidekiq_py.api import JobDraft, JobRecord, Queue, SortedEntry, WorkSet
+from sidekiq_py.api import IterableJobQuery, IterationState, JobDraft, JobRecord, Queue, SortedEntry, WorkSet
 from sidekiq_py.api.page_size import PageSize
 from sidekiq_py.errors import PayloadError, RedisReplyError
 from sidekiq_py.logs import counted
@@ -16,7 +16,7 @@ from sidekiq_py.web.access import Need
 from sidekiq_py.web.handlers import Handler
 from sidekiq_py.web.pages.metrics import LONGEST_NAME
 from sidekiq_py.web.places import FIRST_READ, SETS, Place, SetPlace, chosen_queue, place_at
-from sidekiq_py.web.text import is_linkable, shortened, whole_number
+from sidekiq_py.web.text import is_linkable, json_text, shortened, whole_number
 from sidekiq_py.web.tree import tree
 from sidekiq_py.web.visit import Visit
 
@@ -26,6 +26,7 @@ _MOST_QUEUES = 20
 _MOST_EDITED = 100
 _LONGEST_EDITED = 100_000
 _LONGEST_DELAY = 9
+_LONGEST_CURSOR = 500
 _GONE = "It may have run, been retried or been deleted. If it is elsewhere, searching by its id finds it."
 # W3C trace context: version, id of the trace (not all zeros), id of the span, flags.
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?![0-9a-f])")
@@ -171,6 +172,7 @@ def _show(visit: Visit, record: JobRecord, *, place: Place | None = None, key: s
         key=key,
         work=work,
         at=record.at if isinstance(record, SortedEntry) else None,
+        iteration=_iteration(visit, record),
         metrics_class=_metrics_class(shown.redacted),
         trace=_trace(shown.redacted),
         trace_address=_trace_address(shown.redacted, visit.site.trace_url),
@@ -179,6 +181,31 @@ def _show(visit: Visit, record: JobRecord, *, place: Place | None = None, key: s
         node=tree(item) if record.is_readable else None,
         text=shown.text,
     )
+
+
+class _Iteration(NamedTuple):
+    """Where an iterable job left off; all but the reason is empty if it cannot be read."""
+
+    state: IterationState | None = None
+    cursor: str = ""
+    trouble: str = ""
+
+
+def _iteration(visit: Visit, record: JobRecord) -> _Iteration | None:
+    """The saved state of the job; None if there is none. The payload does not tell whether a job is iterable."""
+    jid = record.jid
+    if not jid or not is_linkable(jid):
+        return None
+    try:
+        state = IterableJobQuery([jid], pool=visit.pool).get(jid)
+    except RedisReplyError as error:
+        if error.is_about_server:
+            raise
+        return _Iteration(trouble=str(error))
+    if state is None:
+        return None
+    cursor = visit.site.redaction.part({**record.item, "cursor": state.cursor}, "cursor")
+    return _Iteration(state, shortened(json_text(cursor), _LONGEST_CURSOR))
 
 
 def _metrics_class(record: JobRecord) -> str:

@@ -2,23 +2,26 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import wraps
+from contextlib import suppress
+from datetime import datetime
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kombu.exceptions import KombuError
 from redis.exceptions import RedisError as RedisPyError
 
 from sidekiq_celery import states, stored_results, workflow_state
-from sidekiq_celery._dashboard.shown import ShownResult, call_text
+from sidekiq_celery._dashboard.shown import ShownResult, call_text, settings_shown
 from sidekiq_celery._dashboard.side import Side, side_of
-from sidekiq_celery._dashboard.workers import Worker
+from sidekiq_celery._dashboard.workers import Details, Worker
 from sidekiq_celery.exceptions import CeleryError, ImproperlyConfigured
 from sidekiq_celery.stored_results import StoredResult
 from sidekiq_py.errors import SidekiqError
 from sidekiq_py.web import JobLink, Page, PageAction, Visit
 
 _SHOWN = 50
+_MOST_SETTINGS = 300
 _LONGEST_ID = 200
 _STATES = (states.SUCCESS, states.FAILURE, states.RETRY, states.STARTED, states.REVOKED)
 _TEMPLATES = Path(__file__).with_name("templates")
@@ -189,9 +192,11 @@ def _workers(visit: Visit) -> Any:
 
 
 def _worker(visit: Visit) -> Any:
-    seen = side_of(visit.pool).workers.look()
+    side = side_of(visit.pool)
+    seen = side.workers.look()
     name = visit.query("name")
     worker = None if seen is None else seen.workers.get(name)
+    details = None if worker is None else side.details.look(worker.name)
     return visit.page(
         "celery_worker.html",
         200 if worker is not None or seen is None else 404,
@@ -200,7 +205,32 @@ def _worker(visit: Visit) -> Any:
         worker=worker,
         active=[] if worker is None else [_running(visit, task) for task in worker.active[:_SHOWN]],
         totals=[] if worker is None else _totals(worker),
+        details=None if details is None else _shown_details(visit, details),
     )
+
+
+class _Listed(NamedTuple):
+    """The first rows of a worker's reply, how many there are, and why there are none, if it is not for want of any."""
+
+    rows: list[Any]
+    total: int
+    trouble: str
+
+
+def _shown_details(visit: Visit, details: Details) -> dict[str, _Listed]:
+    def listed(command: str, show: Callable[[Any], Any]) -> _Listed:
+        value, trouble = details[command]
+        rows = list(value or ())
+        return _Listed([show(row) for row in rows[:_SHOWN]], len(rows), trouble)
+
+    settings, trouble = details["conf"]
+    rows = settings_shown(settings or {}, visit.site.redaction)
+    return {
+        "reserved": listed("reserved", partial(_call, visit)),
+        "scheduled": listed("scheduled", partial(_scheduled, visit)),
+        "revoked": listed("revoked", str),
+        "settings": _Listed(rows[:_MOST_SETTINGS], len(rows), trouble),
+    }
 
 
 def _act_on_worker(visit: Visit) -> Any:
@@ -290,14 +320,30 @@ def _said(replies: Any) -> str:
 
 
 def _running(visit: Visit, task: Mapping[str, Any]) -> tuple[str, str, str, float | None]:
-    """The task's id, name and arguments, and for how many seconds it has been running."""
+    """As `_call`, and for how many seconds the task has been running."""
     began = task.get("time_start")
     seconds = max(0.0, visit.now.timestamp() - began) if isinstance(began, int | float) else None
-    task_id, name = task.get("id"), task.get("name")
+    return *_call(visit, task), seconds
+
+
+def _scheduled(visit: Visit, entry: Any) -> tuple[str, str, str, datetime | str]:
+    """As `_call`, and when the task is due."""
+    about = entry if isinstance(entry, Mapping) else {}
+    due = str(about.get("eta"))
+    with suppress(ValueError):
+        at = datetime.fromisoformat(due)
+        return *_call(visit, about.get("request")), at if at.tzinfo else due
+    return *_call(visit, about.get("request")), due
+
+
+def _call(visit: Visit, task: Any) -> tuple[str, str, str]:
+    """The id, the name and the arguments of a task that a worker has reported."""
+    about = task if isinstance(task, Mapping) else {}
+    task_id, name = about.get("id"), about.get("name")
     # The name may be the call's `shadow`, and rules are about the task.
-    names = [known for known in (name, task.get("type")) if isinstance(known, str)]
-    arguments = call_text(names, task.get("args"), task.get("kwargs"), visit.site.redaction)
-    return (task_id if isinstance(task_id, str) else ""), str(name), arguments, seconds
+    names = [known for known in (name, about.get("type")) if isinstance(known, str)]
+    arguments = call_text(names, about.get("args"), about.get("kwargs"), visit.site.redaction)
+    return (task_id if isinstance(task_id, str) else ""), str(name), arguments
 
 
 def _totals(worker: Worker) -> list[tuple[str, int]]:

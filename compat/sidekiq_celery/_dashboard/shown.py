@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from sidekiq_celery._config.censoring import filter_hidden_settings, sanitize_url
 from sidekiq_celery.stored_results import StoredResult
 from sidekiq_py.redaction import REDACTED, Redaction
 from sidekiq_py.web.text import TOO_DEEP, json_text, shortened
@@ -78,6 +79,26 @@ def call_text(names: Iterable[str], args: Any, kwargs: Any, redaction: Redaction
     """The arguments of a call that a worker has reported, in one line. Rules for any of its *names* apply."""
     about = _redacted({"args": _as_one(args, kwargs)}, redaction, *names)
     return shortened(json_text(about["args"]), _LONGEST_IN_A_ROW)
+
+
+def settings_shown(settings: Mapping[str, Any], redaction: Redaction) -> list[tuple[str, str]]:
+    """
+    A worker's settings by name, each in one line, without secrets. Our workers and Celery's mask some themselves; here
+    the dashboard's policy applies, too, and passwords in URLs are masked wherever they are.
+    """
+    try:
+        shown = _without_passwords(redaction.value(filter_hidden_settings(settings)))
+    except RecursionError:
+        shown = dict.fromkeys(settings, TOO_DEEP)
+    return [(name, shortened(json_text(value), _LONGEST_IN_A_ROW)) for name, value in sorted(shown.items())]
+
+
+def _without_passwords(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_passwords(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_passwords(part) for part in value]
+    return sanitize_url(value) if isinstance(value, str) and "://" in value else value
 
 
 def _redacted(about: Mapping[str, Any], redaction: Redaction, *names: str | None) -> Mapping[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from sidekiq_celery import _state
 from sidekiq_celery._config.broker import redis_settings
-from sidekiq_celery._dashboard.workers import WorkersSeen, worker_watch
+from sidekiq_celery._dashboard.workers import DetailsWatch, WorkersSeen, worker_watch
 from sidekiq_celery.app.base import Celery
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_py import Client
@@ -34,10 +34,12 @@ class Side(NamedTuple):
         app: Reads results and talks to workers; it runs no tasks. It only reads JSON, whatever the program's app
             accepts: anyone who can write to Redis must not be able to have pickles loaded where operators sign in.
         workers: The replies of its workers.
+        details: What only the page of a worker shows.
     """
 
     app: Celery
     workers: BackgroundValue[WorkersSeen]
+    details: DetailsWatch
 
 
 def side_of(pool: Any) -> Side:
@@ -57,7 +59,7 @@ def side_of(pool: Any) -> Side:
         found = _sides.get(key)
         if found is None:
             app = _app(settings, theirs)
-            found = _sides[key] = Side(app, worker_watch(app))
+            found = _sides[key] = Side(app, worker_watch(app), DetailsWatch(app))
             while len(_sides) > _MOST_KEPT:
                 _sides.pop(next(iter(_sides)))
         return found

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any, NamedTuple
 
 from sidekiq_celery._config.rights import with_rights_hint
@@ -15,6 +16,9 @@ _log = logging.getLogger("sidekiq.web")
 _PATIENCE_SECONDS = 1.0
 _KEPT_SECONDS = 10.0
 _LIMITS = ("rate_limit", "soft_time_limit", "time_limit")
+# What only the page of a worker shows; the type of a reply that is not an error.
+_DETAILS: Mapping[str, type] = {"reserved": list, "scheduled": list, "revoked": list, "conf": dict}
+_MOST_WATCHED = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,18 @@ class Worker:
         return _mapping(self.stats.get("pool"))
 
     @property
+    def uptime_seconds(self) -> float | None:
+        """For how long it has been running; None if it does not say."""
+        seconds = self.stats.get("uptime")
+        return float(seconds) if isinstance(seconds, int | float) and 0 <= seconds < 2**40 else None
+
+    @property
+    def autoscale(self) -> str:
+        """The bounds of its pool, as in `3 to 10`; empty if it has none."""
+        bounds = _mapping(self.stats.get("autoscaler"))
+        return f"{bounds.get('min')} to {bounds.get('max')}" if bounds else ""
+
+    @property
     def totals(self) -> Mapping[str, Any]:
         """A mapping from task to the number of its runs since the worker started."""
         return _mapping(self.stats.get("total"))
@@ -51,6 +67,23 @@ class Worker:
     def processed(self) -> int:
         """The number of tasks that it has run since it started."""
         return sum(count for count in self.totals.values() if type(count) is int)
+
+
+class Answer(NamedTuple):
+    """
+    A worker's reply to one query.
+
+    Args:
+        value: The reply; None if there is none.
+        trouble: Why there is none; empty otherwise.
+    """
+
+    value: Any = None
+    trouble: str = ""
+
+
+Details = Mapping[str, Answer]
+"""The replies to `reserved`, `scheduled`, `revoked` and `conf`, by these names."""
 
 
 class TaskLimit(NamedTuple):
@@ -118,6 +151,57 @@ def worker_watch(app: Celery) -> BackgroundValue[WorkersSeen]:
             return WorkersSeen(trouble=trouble)
 
     return BackgroundValue("sidekiq.web/celery", ask, _KEPT_SECONDS)
+
+
+class DetailsWatch:
+    """
+    What single workers say of themselves, each asked only while someone views its page.
+
+    Args:
+        app: Talks to the workers.
+    """
+
+    def __init__(self, app: Celery) -> None:
+        self._app = app
+        self._lock = Lock()
+        self._watched: dict[str, BackgroundValue[Details]] = {}
+
+    def look(self, name: str) -> Details | None:
+        """The last replies of the worker *name*, at most ten seconds old; None if there are none yet."""
+        with self._lock:
+            watch = self._watched.pop(name, None) or self._watch(name)
+            self._watched[name] = watch
+            while len(self._watched) > _MOST_WATCHED:
+                self._watched.pop(next(iter(self._watched)))
+        return watch.look()
+
+    def _watch(self, name: str) -> BackgroundValue[Details]:
+        def ask(_before: Details | None) -> Details:
+            try:
+                return _ask_one(self._app, name)
+            except Exception as error:  # noqa: BLE001 - from kombu, redis-py or our own code; the page shows it
+                trouble = f"It could not be asked: {type(error).__name__}: {with_rights_hint(error)}"
+                _log.warning("a worker of Celery could not be asked: %s", trouble)
+                return dict.fromkeys(_DETAILS, Answer(trouble=trouble))
+
+        return BackgroundValue("sidekiq.web/celery-worker", ask, _KEPT_SECONDS)
+
+
+def _ask_one(app: Celery, name: str) -> Details:
+    with app.connection_for_write() as connection:
+        inspect = app.control.inspect([name], timeout=_PATIENCE_SECONDS, limit=1, connection=connection)
+        return {
+            command: _answer(_mapping(getattr(inspect, command)()).get(name), kind)
+            for command, kind in _DETAILS.items()
+        }
+
+
+def _answer(reply: Any, kind: type) -> Answer:
+    if reply is None:
+        return Answer(trouble="It has not answered. It is too busy, or has stopped.")
+    if isinstance(reply, Mapping) and reply.keys() == {"error"}:
+        return Answer(trouble=f"It cannot say: {reply['error']}")
+    return Answer(reply) if isinstance(reply, kind) else Answer(trouble="Its answer cannot be read.")
 
 
 def _ask_all(app: Celery) -> dict[str, Worker]:

@@ -1,9 +1,12 @@
 """A dashboard over the emptied server, and an app that reads and sends there."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 from sidekiq_celery import Celery
+from sidekiq_celery._dashboard.side import Side
+from sidekiq_celery._dashboard.workers import Details, Worker, WorkersSeen
 
 from tests.support.celery_program import StartWorker, starting
 from tests.web.browsing import Visitor
@@ -18,6 +21,20 @@ NODE = "w1@here"
 @pytest.fixture(autouse=True)
 def _fresh_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sidekiq_celery._dashboard.workers._KEPT_SECONDS", 0.2)
+
+
+@contextmanager
+def answering(side: Side, worker: Worker, details: Details) -> Iterator[None]:
+    """Shows a worker that has given these answers, without asking any."""
+    watch = side.details._watch(worker.name)
+    watch._value, watch._began_at = details, float("inf")
+    side.details._watched[worker.name] = watch
+    side.workers._value, side.workers._began_at = WorkersSeen({worker.name: worker}), float("inf")
+    try:
+        yield
+    finally:
+        side.workers._value, side.workers._began_at = None, float("-inf")
+        side.details._watched.clear()
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ URL = os.environ["REDIS_URL"]
 
 app = Celery("shop", broker=URL, backend=URL)
 app.conf.result_extended = True
+app.conf.shop_cache = {"url": "redis://:hunter2@cache:6379/1", "token": "hunter3", "seconds": 60}
 
 
 @app.task(name="shop.add", rate_limit="100/s")

@@ -12,9 +12,10 @@ pytest.importorskip("starlette")
 
 import redis
 from sidekiq_celery._dashboard.side import side_of
-from sidekiq_celery._dashboard.workers import Worker, WorkersSeen
+from sidekiq_celery._dashboard.workers import Answer, Worker
 
 from sidekiq_py.redaction import Redaction
+from tests.compat.dashboard.conftest import answering
 from tests.web.browsing import Visitor
 from tests.web.test_attacks import SCRIPT, check, links_of
 
@@ -56,7 +57,11 @@ def test_scripts_in_results_workflows_and_what_workers_say_stay_text(
     redis_client.hset(f"sidekiq_py:chord:{SCRIPT}", mapping={"parts": SCRIPT, "more": "-1", "body": SCRIPT})
     redis_client.hset("sidekiq_py:chord:large", mapping={"parts": "120", "0": SCRIPT})
     task = {"id": SCRIPT, "name": SCRIPT, "args": [SCRIPT], "kwargs": {SCRIPT: SCRIPT}, "time_start": SCRIPT}
-    stats = {"pool": {"implementation": SCRIPT, "max-concurrency": SCRIPT}, "pid": SCRIPT, "total": {SCRIPT: 1}}
+    stats = {
+        "pool": dict.fromkeys(("implementation", "max-concurrency", "max-tasks-per-child"), SCRIPT),
+        **{"pid": SCRIPT, "total": {SCRIPT: 1}, "uptime": SCRIPT, "prefetch_count": SCRIPT},
+        "autoscaler": {"min": SCRIPT, "max": SCRIPT},
+    }
     worker = Worker(
         SCRIPT,
         stats,
@@ -64,10 +69,15 @@ def test_scripts_in_results_workflows_and_what_workers_say_stay_text(
         (task, {}),
         {SCRIPT: dict.fromkeys(("rate_limit", "soft_time_limit", "time_limit"), SCRIPT)},
     )
-    watch = side_of(None).workers
-    watch._value, watch._began_at = WorkersSeen({SCRIPT: worker}), float("inf")
+    settings = {SCRIPT: SCRIPT, "x" * 5000: ["x" * 5000], "deep": [[SCRIPT]]}
+    details = {
+        "reserved": Answer([task, SCRIPT, {}, {"id": "\ud800"}]),
+        "scheduled": Answer([{"eta": SCRIPT, "request": task}, SCRIPT, {"eta": "2026-02-14", "request": [SCRIPT]}]),
+        "revoked": Answer([SCRIPT, {SCRIPT: 1}, "x" * 5000]),
+        "conf": Answer(settings),
+    }
 
-    try:
+    with answering(side_of(None), worker, details):
         seen = set()
         waiting = [*_PAGES, *(f"/celery/task?id={n}" for n in (*range(8), "junk", "hash"))]
         waiting += [f"/celery/workflow?id={n}" for n in (*range(8), "loop", "large", "junk")]
@@ -77,8 +87,6 @@ def test_scripts_in_results_workflows_and_what_workers_say_stay_text(
             check(reply)
             seen.add(path)
             waiting += [link for link in links_of(reply) if link not in seen and link not in waiting][:30]
-    finally:
-        watch._value, watch._began_at = None, float("-inf")
     assert len(seen) > 40
 
 

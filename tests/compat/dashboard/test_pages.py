@@ -13,11 +13,13 @@ pytest.importorskip("starlette")
 
 import redis
 from sidekiq_celery import Celery, chain, chord, group, stored_results
+from sidekiq_celery._dashboard.side import side_of
+from sidekiq_celery._dashboard.workers import _DETAILS, Worker, _answer
 
 from sidekiq_py import program
 from sidekiq_py.api import AuditLog
 from sidekiq_py.web import Redaction
-from tests.compat.dashboard.conftest import NODE
+from tests.compat.dashboard.conftest import NODE, answering
 from tests.support.celery_program import StartWorker
 from tests.support.waiting import eventually
 from tests.web.browsing import Visitor
@@ -82,6 +84,56 @@ def test_workers_are_asked_and_steered(operator: Visitor, start_worker: StartWor
     assert [entry.action for entry in AuditLog().page()] == ["time limits", "rate limit", "add", "grow"]
     operator.post("/celery/worker/act", {"name": NODE, "action": "shutdown", "sure": "yes"})
     eventually(lambda: "No worker of Celery tasks has answered" in operator.get("/celery/workers").shown, LONG)
+
+
+def test_the_page_of_a_worker_shows_what_waits_for_it_what_is_revoked_and_its_settings(
+    operator: Visitor, app: Celery, start_worker: StartWorker
+) -> None:
+    """As Flower's. Secrets are hidden, here and in the worker's own answer."""
+    start_worker("--autoscale", "4,2")
+    later = app.send_task("shop.add", (1, 2), {"password": "hunter4"}, countdown=3600)
+    gone = app.send_task("shop.add", (3, 4), countdown=3600)
+    gone.revoke()
+
+    path = f"/celery/worker?name={NODE}"
+    # Both readings, each of which may be that of a worker of the same name before.
+    told = ("Autoscale 2 to 4 slots", f"Revoked tasks {gone.id}", later.id)
+    shown = eventually(lambda: (text := operator.get(path).shown) and all(one in text for one in told) and text, LONG)
+
+    assert re.search(r"Uptime \d", shown)
+    assert "Reserved tasks None." in shown
+    assert re.search(rf'shop.add {later.id} \[1, 2, {{"password": "\[redacted\]"}}\] in (5\d m|1 h)', shown)
+    assert "result_extended true" in shown
+    assert 'shop_cache {"url": "redis://:********@cache:6379/1", "token": "[redacted]", "seconds": 60}' in shown
+    assert "hunter" not in operator.get(path).text
+
+
+def test_a_worker_that_cannot_say_something_shows_why(operator: Visitor) -> None:
+    """Nothing would look as if there was none. Real workers do so when they are busy, or of another release."""
+    side = side_of(None)
+    replies = [None, {"error": "unknown command"}, "rubbish", {"shop_url": "a"}]
+    details = {name: _answer(reply, kind) for (name, kind), reply in zip(_DETAILS.items(), replies, strict=True)}
+    with answering(side, Worker(NODE, {}, (), (), {}), details):
+        shown = operator.get(f"/celery/worker?name={NODE}").shown
+
+    assert "Reserved tasks It has not answered. It is too busy, or has stopped." in shown
+    assert "Scheduled tasks It cannot say: unknown command" in shown
+    assert "Revoked tasks Its answer cannot be read." in shown
+    assert 'shop_url "a"' in shown
+
+
+def test_only_the_page_of_a_worker_asks_it_for_more(operator: Visitor, start_worker: StartWorker) -> None:
+    """The lists of its tasks may be long. Whoever names a worker that has not answered makes no one ask for it."""
+    watched = side_of(None).details._watched
+    watched.clear()
+    start_worker()
+    eventually(lambda: NODE in operator.get("/celery/workers").shown, LONG)
+    operator.get("/celery/limits")
+    operator.get("/celery/worker?name=another@here")
+    assert not watched
+
+    operator.get(f"/celery/worker?name={NODE}")
+    assert list(watched) == [NODE]
 
 
 def test_workflows_that_have_ended_are_listed_by_their_first_task(operator: Visitor, redis_client: redis.Redis) -> None:

@@ -159,6 +159,7 @@ def page(
     *,
     states: Collection[str] = (),
     name: str = "",
+    worker: str = "",
     begins_workflow: bool = False,
     limit: int = 50,
     look_at: int = 10_000,
@@ -173,6 +174,7 @@ def page(
         after: `ResultPage.next` of the previous page.
         states: The states to return; all if empty.
         name: Text that the task's name must contain; only results with `result_extended` have a name.
+        worker: Text that the name of the worker that ran it must contain, likewise.
         begins_workflow: True to return only tasks that called others and were not called by one, and those whose
             result is not read: that of a task that called very many is large.
         limit: About how many results to return.
@@ -196,6 +198,7 @@ def page(
             if (
                 (states and result.state not in states)
                 or name not in (result.name or "")
+                or worker not in (result.worker or "")
                 or (begins_workflow and size is not None and (result.parent_id or not result.children))
             ):
                 continue

@@ -101,9 +101,10 @@ def _links(payload: Mapping[str, Any]) -> Iterable[JobLink]:
 
 def _tasks(visit: Visit) -> Any:
     side = side_of(visit.pool)
-    state, name, after = visit.query("state"), visit.query("name").strip()[:_LONGEST_ID], visit.query("after", "0")
+    state, after = visit.query("state"), visit.query("after", "0")
+    name, worker = (visit.query(field).strip()[:_LONGEST_ID] for field in ("name", "worker"))
     wanted = {state} if state in _STATES else set()
-    found = stored_results.page(side.app, _cursor(after), states=wanted, name=name, limit=_SHOWN)
+    found = stored_results.page(side.app, _cursor(after), states=wanted, name=name, worker=worker, limit=_SHOWN)
     return visit.page(
         "celery_tasks.html",
         rows=[ShownResult(stored, visit.site.redaction) for stored in found.results],
@@ -111,6 +112,7 @@ def _tasks(visit: Visit) -> Any:
         states=_STATES,
         state=state if wanted else "",
         name=name,
+        worker=worker,
         is_first=_cursor(after) == "0",
     )
 

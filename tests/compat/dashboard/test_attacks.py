@@ -93,7 +93,7 @@ def test_scripts_in_results_workflows_and_what_workers_say_stay_text(
 def test_parameters_that_are_none_stay_text(operator: Visitor) -> None:
     """Cursors, pages, ids and names of any kind."""
     for path in ("/celery", "/celery/task", "/celery/workflows", "/celery/workflow", "/celery/worker"):
-        for name in ("after", "id", "group", "from", "name", "state"):
+        for name in ("after", "id", "group", "from", "name", "state", "worker"):
             for value in ("%3Cscript%3E", "-1", "99999999999999999999999", "%ff%00", "%ed%a0%80", "x" * 5000):
                 check(operator.get(f"{path}?{name}={value}"))
                 check(operator.get(f"{path}?id=a&{name}={value}"))

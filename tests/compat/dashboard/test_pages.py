@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from html import unescape
 from typing import Any
+from urllib.parse import quote
 from uuid import UUID
 
 import pytest
@@ -14,7 +15,7 @@ pytest.importorskip("starlette")
 import redis
 from sidekiq_celery import Celery, chain, chord, group, stored_results
 from sidekiq_celery._dashboard.side import side_of
-from sidekiq_celery._dashboard.workers import _DETAILS, Worker, _answer
+from sidekiq_celery._dashboard.workers import _DETAILS, Answer, Worker, _answer
 
 from sidekiq_py import program
 from sidekiq_py.api import AuditLog
@@ -134,6 +135,25 @@ def test_only_the_page_of_a_worker_asks_it_for_more(operator: Visitor, start_wor
 
     operator.get(f"/celery/worker?name={NODE}")
     assert list(watched) == [NODE]
+
+
+def test_tasks_lead_to_their_worker_and_a_worker_to_its_tasks(operator: Visitor, redis_client: redis.Redis) -> None:
+    """As far as results are stored with `result_extended`; a search that goes on keeps the worker."""
+    for number in range(60):
+        store(redis_client, f"t{number}", worker=NODE if number else "w2@there", name="shop.add")
+    store(redis_client, "nameless")
+
+    with answering(side_of(None), Worker(NODE, {}, (), (), {}), dict.fromkeys(_DETAILS, Answer([]))):
+        [link] = re.findall(r'href="(/celery\?[^"]*)">Tasks', operator.get(f"/celery/worker?name={NODE}").text)
+    found = operator.get(unescape(link))
+    others = operator.get("/celery?worker=there")
+
+    assert "w2@there" not in found.text
+    assert "nameless" not in found.text
+    assert found.text.count(f'href="/celery/worker?name={quote(NODE)}"') >= 50
+    assert f'href="/celery/worker?name={quote("w2@there")}"' in others.text
+    assert NODE not in others.text
+    assert f'href="/celery/worker?name={quote(NODE)}"' in operator.get("/celery/task?id=t1").text
 
 
 def test_workflows_that_have_ended_are_listed_by_their_first_task(operator: Visitor, redis_client: redis.Redis) -> None:

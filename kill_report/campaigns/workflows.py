@@ -15,6 +15,7 @@ from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from tests.kill.conftest import Fleet
 from tests.support.celery_program import command, environment
+from tests.support.ledger import number_of
 from tests.support.process_states import children_of
 from tests.support.waiting import eventually
 from tests.support.worker_process import SidekiqProcess, WorkerProcess
@@ -43,9 +44,10 @@ def _celery(stage: Stage, pool: str) -> set[int]:
     fleet = stage.fleet()
     app = Celery("campaign", broker=fleet.redis_url, backend=fleet.redis_url, set_as_current=False, fixups=[])
     stage.exits.callback(app.close)
-    workers = [_celery_worker(stage, fleet, pool) for _ in range(WORKERS)]
+    workers = [celery_worker(stage, fleet, pool) for _ in range(WORKERS)]
+    behind: dict[int, set[int]] = {}
     for number in range(stage.scaled(KILLS)):
-        _start_workflows(stage, app, stage.scaled(WORKFLOWS))
+        behind |= start_workflows(stage, app, stage.scaled(WORKFLOWS))
         at = stage.draw.randrange(WORKERS)
         worker = workers[at]
         eventually(partial(_is_at_work, fleet, worker), PATIENCE_SECONDS, every_seconds=0.05)
@@ -57,12 +59,30 @@ def _celery(stage: Stage, pool: str) -> set[int]:
         else:
             stage.kill_tree(worker.pid, "Celery API, -P prefork, parent and children")
         worker.wait()
-        workers[at] = _celery_worker(stage, fleet, pool)
-    eventually(lambda: stage.tail.look().ended >= stage.expected, PATIENCE_SECONDS, every_seconds=0.2)
+        workers[at] = celery_worker(stage, fleet, pool)
+    return finish(stage, fleet, behind)
+
+
+def finish(stage: Stage, fleet: Fleet, behind: dict[int, set[int]]) -> set[int]:
+    """
+    Wait until all workflows have ended.
+
+    Args:
+        behind: The numbers of the tasks that do not run if a task fails, by its number.
+
+    Returns:
+        The numbers of the tasks that four processes were killed while running, and of those behind them.
+    """
+
+    def failed() -> set[int]:
+        dead = {number_of(raw) for raw in fleet.client.zrange("dead", 0, -1)}
+        return dead.union(*(behind[number] for number in dead))
+
+    eventually(lambda: stage.tail.look().ended >= stage.expected - failed(), PATIENCE_SECONDS, every_seconds=0.2)
     eventually(
         lambda: not fleet.client.llen("queue:celery") and not fleet.in_flight, PATIENCE_SECONDS, every_seconds=0.1
     )
-    return set()
+    return failed()
 
 
 def _is_at_work(fleet: Fleet, worker: SidekiqProcess) -> bool:
@@ -73,7 +93,8 @@ def _is_at_work(fleet: Fleet, worker: SidekiqProcess) -> bool:
     )
 
 
-def _celery_worker(stage: Stage, fleet: Fleet, pool: str) -> SidekiqProcess:
+def celery_worker(stage: Stage, fleet: Fleet, pool: str) -> SidekiqProcess:
+    """Start a worker that runs the steps."""
     words = command("-A", "kill_report.programs.tasks", "worker", "-P", pool, "-c", "3", "-l", "WARNING")
     known = environment(LEDGER=str(stage.ledger.path))
     worker = SidekiqProcess(words, redis_url=fleet.redis_url, environment=known).start()
@@ -87,17 +108,25 @@ def _end(worker: SidekiqProcess) -> None:
         worker.wait()
 
 
-def _start_workflows(stage: Stage, app: Celery, count: int) -> None:
-    def step() -> object:
-        number = len(stage.expected)
+def start_workflows(stage: Stage, app: Celery, count: int) -> dict[int, set[int]]:
+    """Start chords and chains. Returns, by the number of each task, the numbers of those that wait for its success."""
+    behind: dict[int, set[int]] = {}
+
+    def step(number: int) -> object:
         stage.expected.add(number)
         return app.signature("step", (number, stage.draw.choice([0, 0.001, 0.003])), immutable=True)
 
-    for number in range(count):
-        if number % 2:
-            chain([step() for _ in range(PARTS)], app=app).apply_async()
+    for place in range(count):
+        first = len(stage.expected)
+        numbers = range(first, first + PARTS)
+        if place % 2:
+            chain([step(number) for number in numbers], app=app).apply_async()
+            behind |= {number: set(numbers[at + 1 :]) for at, number in enumerate(numbers)}
         else:
-            chord([step() for _ in range(PARTS)], step(), app=app).apply_async()
+            body = first + PARTS
+            chord([step(number) for number in numbers], step(body), app=app).apply_async()
+            behind |= {number: {body} for number in numbers} | {body: set()}
+    return behind
 
 
 def periodic(stage: Stage) -> set[int]:

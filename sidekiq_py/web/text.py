@@ -175,13 +175,13 @@ class ShownJob:
         inner = json_text(shown)
         return shortened(inner[1:-1] if isinstance(shown, list) else inner, _LONGEST_ARGUMENTS)
 
-    @property
-    def tags(self) -> list[tuple[str, bool]]:
-        """The job's tags, each with whether a list can be filtered by it; those that are not text as JSON."""
+    def tags(self, most: int) -> list[tuple[str, bool]]:
+        """The first tags, each with whether a list can be filtered by it; those that are not text as JSON."""
         if self.redacted.item.get("tags") == REDACTED:
             return [(REDACTED, False)]
         return [
-            (tag, _is_wanted(tag)) if isinstance(tag, str) else (json_text(tag), False) for tag in self.redacted.tags
+            (tag, _is_wanted(tag)) if isinstance(tag, str) else (json_text(tag), False)
+            for tag in self.redacted.tags[:most]
         ]
 
     @property

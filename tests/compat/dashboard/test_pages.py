@@ -133,7 +133,7 @@ def test_only_the_page_of_a_worker_asks_it_for_more(operator: Visitor, start_wor
     operator.get("/celery/worker?name=another@here")
     assert not watched
 
-    operator.get(f"/celery/worker?name={NODE}")
+    eventually(lambda: operator.get(f"/celery/worker?name={NODE}") and watched, LONG)
     assert list(watched) == [NODE]
 
 

@@ -1,15 +1,23 @@
 """A task's stored result as a dashboard may show it, with the redaction policy applied to all of it."""
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sidekiq_celery._config.censoring import filter_hidden_settings, sanitize_url
+from sidekiq_celery._config.censoring import HIDDEN_SETTINGS, MASK, sanitize_url
 from sidekiq_celery.stored_results import StoredResult
 from sidekiq_py.redaction import REDACTED, Redaction
 from sidekiq_py.web.text import TOO_DEEP, json_text, shortened
 
 _LONGEST_IN_A_ROW = 200
 _LONGEST = 20_000
+_SECRET_NAME = re.compile(f"AUTH|{HIDDEN_SETTINGS.pattern}", re.IGNORECASE)
+# In any URL of a text, up to its last @: a password may contain marks that should have been escaped.
+_PASSWORD = re.compile(r"(://[^\s:/@]*:)(?:(?!://)\S)*@")
+# As in a query, in the settings of a connection, and in the repr of a Python object, which is how workers report one.
+_ASSIGNED = re.compile(
+    rf"((?:{_SECRET_NAME.pattern})\w{{0,40}}\s?=\s?)(?:'[^']*'|\"[^\"]*\"|[^\s,;&)'\"]+)", re.IGNORECASE
+)
 
 
 class ShownResult:
@@ -83,22 +91,33 @@ def call_text(names: Iterable[str], args: Any, kwargs: Any, redaction: Redaction
 
 def settings_shown(settings: Mapping[str, Any], redaction: Redaction) -> list[tuple[str, str]]:
     """
-    A worker's settings by name, each in one line, without secrets. Our workers and Celery's mask some themselves; here
-    the dashboard's policy applies, too, and passwords in URLs are masked wherever they are.
+    A worker's settings by name, each in one line, without secrets. Our workers and Celery's mask those whose name says
+    what they are. Here the dashboard's policy applies, too, and secrets are masked at any depth and within texts.
     """
     try:
-        shown = _without_passwords(redaction.value(filter_hidden_settings(settings)))
+        shown = _without_secrets(redaction.value(dict(settings)))
     except RecursionError:
         shown = dict.fromkeys(settings, TOO_DEEP)
     return [(name, shortened(json_text(value), _LONGEST_IN_A_ROW)) for name, value in sorted(shown.items())]
 
 
-def _without_passwords(value: Any) -> Any:
+def _without_secrets(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _without_passwords(part) for key, part in value.items()}
+        return {_masked(key): MASK if _is_secret(key, part) else _without_secrets(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_without_passwords(part) for part in value]
-    return sanitize_url(value) if isinstance(value, str) and "://" in value else value
+        return [_without_secrets(part) for part in value]
+    return _masked(value) if isinstance(value, str) else value
+
+
+def _is_secret(name: str, value: Any) -> bool:
+    """As in Celery, the name of a mapping does not hide it: in `task_routes`, names of tasks are keys."""
+    return value != REDACTED and not isinstance(value, Mapping) and bool(_SECRET_NAME.search(name))
+
+
+def _masked(text: str) -> str:
+    if "://" in text:
+        text = sanitize_url(_PASSWORD.sub(rf"\g<1>{MASK}@", text))
+    return _ASSIGNED.sub(rf"\g<1>{MASK}", text)
 
 
 def _redacted(about: Mapping[str, Any], redaction: Redaction, *names: str | None) -> Mapping[str, Any]:

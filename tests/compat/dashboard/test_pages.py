@@ -109,6 +109,41 @@ def test_the_page_of_a_worker_shows_what_waits_for_it_what_is_revoked_and_its_se
     assert "hunter" not in operator.get(path).text
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"shop_hosts": [{"aws_key": "hunter2"}, [{"db_pass": "hunter2"}]]},
+        {"shop_basic_auth": ["ada:hunter2"]},
+        {"shop_urls": "redis://:hunter2@a/0,redis://:hunter2@b/0 https://c/?token=hunter2"},
+        {"shop_database": {"url": "postgresql://ada:hunt/er2@a/b", "mysql://ada:hunter2@a/b": 1}},
+        {"redis://:hunter2@a/0": 1},
+        {"shop_dsn": "host=a password=hunter2", "shop_pool": "<Pool(host=a, password='hunter2', port=1)>"},
+    ],
+)
+def test_secrets_are_masked_wherever_they_are_in_a_worker_s_settings(
+    operator: Visitor, settings: dict[str, Any]
+) -> None:
+    """Workers mask those that are named at the top, as Celery does. A viewer sees the page, too."""
+    details = {name: Answer(settings if kind is dict else []) for name, kind in _DETAILS.items()}
+    with answering(side_of(None), Worker(NODE, {}, (), (), {}), details):
+        page = operator.get(f"/celery/worker?name={NODE}")
+
+    assert page.status == 200
+    assert "********" in page.shown
+    assert not re.search("hunt|er2@", page.text)
+
+
+def test_names_of_tasks_hide_no_route(operator: Visitor) -> None:
+    """They may look like that of a secret."""
+    settings = {"task_routes": {"shop.api.add": {"queue": "fast"}}, "broker_url": "redis://ada@a:1/0"}
+    details = {name: Answer(settings if kind is dict else []) for name, kind in _DETAILS.items()}
+    with answering(side_of(None), Worker(NODE, {}, (), (), {}), details):
+        shown = operator.get(f"/celery/worker?name={NODE}").shown
+
+    assert 'task_routes {"shop.api.add": {"queue": "fast"}}' in shown
+    assert 'broker_url "redis://ada@a:1/0"' in shown
+
+
 def test_a_worker_that_cannot_say_something_shows_why(operator: Visitor) -> None:
     """Nothing would look as if there was none. Real workers do so when they are busy, or of another release."""
     side = side_of(None)

@@ -430,7 +430,7 @@ def test_very_many_tags_cost_no_more_than_other_values(viewer, redis_client, pay
 
 
 def test_names_of_megabytes_make_no_page_of_megabytes(operator, redis_client, payload):
-    """Names of queues, processes, threads and classes, tags and releases."""
+    """Names of queues, processes, threads and classes, tags and releases; many capsules of many queues."""
     huge = "x" * 1_000_000
     redis_client.sadd("queues", huge)
     redis_client.lpush(f"queue:{huge}", payload())
@@ -438,6 +438,9 @@ def test_names_of_megabytes_make_no_page_of_megabytes(operator, redis_client, pa
     work = {"queue": huge, "run_at": 5, "payload": payload(jid=huge).decode()}
     redis_client.hset("h:1:a:work", huge, json.dumps(work))
     enter_process(redis_client, huge)
+    capsules = {f"c{one}": {"weights": {f"{one}-{other}": 0 for other in range(1000)}} for one in range(40)}
+    for number in range(2):
+        enter_process(redis_client, f"h:{number}:b", capsules=capsules)
     # Workers of both languages record what a payload names as the class that is wrapped.
     redis_client.hset(now_minute(), mapping={f"{huge}|p": 1, f"{huge}|ms": 5})
 

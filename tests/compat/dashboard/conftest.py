@@ -2,15 +2,18 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import pytest
 from sidekiq_celery import Celery
-from sidekiq_celery._dashboard.side import Side
-from sidekiq_celery._dashboard.workers import Details, Worker, WorkersSeen
 
 from tests.support.celery_program import StartWorker, starting
 from tests.web.browsing import Visitor
 from tests.web.conftest import _program, round_trips, visitor
+
+if TYPE_CHECKING:
+    from sidekiq_celery._dashboard.side import Side
+    from sidekiq_celery._dashboard.workers import Details, Worker
 
 __all__ = ["_program", "round_trips", "visitor"]
 
@@ -24,8 +27,10 @@ def _fresh_answers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def answering(side: Side, worker: Worker, details: Details) -> Iterator[None]:
+def answering(side: "Side", worker: "Worker", details: "Details") -> Iterator[None]:
     """Shows a worker that has given these answers, without asking any."""
+    from sidekiq_celery._dashboard.workers import WorkersSeen  # needs the extra `web`
+
     watch = side.details._watch(worker.name)
     watch._value, watch._began_at = details, float("inf")
     side.details._watched[worker.name] = watch

@@ -631,7 +631,9 @@ def test_a_worker_starts_without_standard_error(redis_url: str, redis_client: re
     )
     try:
         eventually(lambda: worker.poll() is not None or redis_client.scard("processes"), within_seconds=60)
-        for number in range(3):
+        # A library may have taken the first number while Python was starting, as libffi does for a file of its own.
+        assert os.readlink(f"/proc/{worker.pid}/fd/0").startswith("/")
+        for number in (1, 2):
             assert os.readlink(f"/proc/{worker.pid}/fd/{number}") == os.devnull
             [flags] = re.findall(r"flags:\s+(\d+)", Path(f"/proc/{worker.pid}/fdinfo/{number}").read_text())
             assert not int(flags, 8) & os.O_CLOEXEC

@@ -144,7 +144,8 @@ def test_a_family_that_cannot_start_gives_up(family: Family, code: int, ends_wit
     family.parent.start()
 
     assert family.parent.wait(60) == ends_with
-    assert family.imports == 6
+    # There are two children, so another one may be importing when the sixth fails.
+    assert family.imports in (6, 7)
     assert "a child died soon after its start; waiting 1.0 s before another one starts" in family.parent.log
     assert "no child has started in 6 tries" in family.parent.log
 

@@ -40,6 +40,7 @@ from sidekiq_py.extension import JobEnd
 from sidekiq_py.loaded_extensions import LoadedExtensions
 from sidekiq_py.logs import job_text, log
 from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.replies import raise_first
 from sidekiq_py.redis_access.job_path import promote
 from sidekiq_py.redis_access.job_path.due_watch import DueWatch
 from sidekiq_py.redis_access.job_path.promote import Move, Moved
@@ -310,7 +311,7 @@ class Poller:
         elif was_quick and not self.is_quick:
             self._watch.close()
             self._is_at_rest = False
-            self._look_at = at + self._interval()
+            self._look_at = at + self._interval(process_set.count(self._pool))
 
     def _note_renewal(self, at: float) -> None:
         self._renew_at = at + LEASE_RENEWAL_SECONDS
@@ -320,36 +321,49 @@ class Poller:
         at = self._monotonic()
         if at < self._look_at:
             return
-        pause = self._config.poll_seconds
-        if not self.is_quick:
-            self.move_due()
-            pause = self._interval()
-        else:
-            # Unless Redis reports changes, a job may be scheduled for a time before the next check.
-            ahead_seconds = pause * LOOK_AHEAD
-            renews = at >= self._renew_at
-            look = self._watch.look(
-                self._now(), (0.0, ahead_seconds, QUIET_SECONDS), renew_for=LEASE_SECONDS if renews else 0
-            )
-            if look.holder != self._identity.encode():
-                self._lease_at = at
-            elif renews:
-                self._note_renewal(at)
-            is_due, comes_soon, comes = look.dues
-            self._is_at_rest = look.will_notice and not comes
-            if is_due:
-                self.move_due()
-            elif not comes_soon:
-                pause = QUIET_SECONDS if self._is_at_rest else ahead_seconds
+        _, pause = self._look_ahead(at) if self.is_quick else self._poll()
         at = self._looked_at = self._monotonic()
         for scan in self._scans:
             if scan.is_cut:
                 pause = min(pause, max(0.0, scan.rests_until - at))
         self._look_at = at + pause
 
-    def _interval(self) -> float:
-        count = max(1, process_set.count(self._pool))
-        return poll_interval_seconds(count, self._draw(), config=self._config, dialect=self._dialect())
+    def _look_ahead(self, at: float) -> tuple[bool, float]:
+        """
+        Check as the holder of the lease, and renew it if it is time.
+
+        Returns:
+            Whether a job was due, and the seconds until the next check.
+        """
+        # Unless Redis reports changes, a job may be scheduled for a time before the next check.
+        ahead_seconds = self._config.poll_seconds * LOOK_AHEAD
+        renews = at >= self._renew_at
+        look = self._watch.look(
+            self._now(), (0.0, ahead_seconds, QUIET_SECONDS), renew_for=LEASE_SECONDS if renews else 0
+        )
+        if look.holder != self._identity.encode():
+            self._lease_at = at
+        elif renews:
+            self._note_renewal(at)
+        is_due, comes_soon, comes = look.dues
+        self._is_at_rest = look.will_notice and not comes
+        if is_due:
+            self.move_due()
+        if is_due or comes_soon:
+            return is_due, self._config.poll_seconds
+        return is_due, QUIET_SECONDS if self._is_at_rest else ahead_seconds
+
+    def _poll(self) -> tuple[bool, float]:
+        """Check as Sidekiq does, without the lease. Returns the same as `_look_ahead`."""
+        *counts, processes = self._pool.replies([*promote.due_commands(self._now(), (0.0,)), process_set.COUNT])
+        [is_due] = promote.noted_due(counts)
+        if is_due:
+            self.move_due()
+        [process_count] = raise_first([processes])
+        return is_due, self._interval(process_count)
+
+    def _interval(self, process_count: int) -> float:
+        return poll_interval_seconds(max(1, process_count), self._draw(), config=self._config, dialect=self._dialect())
 
     def _holds_lease(self) -> bool:
         """Take or renew the lease. Returns False if another process holds it, or if the key cannot hold it."""

@@ -18,6 +18,7 @@ from sidekiq_py.wire import keys
 from sidekiq_py.wire.number_text import to_i
 
 PRUNE_PROCESSES = Script("prune_processes")
+COUNT: Command = ("SCARD", keys.PROCESSES)
 
 _LEADER = "dear-leader"
 _CLEANUP_SECONDS = 60
@@ -61,7 +62,7 @@ def identities(pool: Pool) -> list[str]:
 
 def count(pool: Pool) -> int:
     """How many processes are registered."""
-    return int(pool.command("SCARD", keys.PROCESSES))
+    return int(pool.command(*COUNT))
 
 
 def beats(pool: Pool, names: Sequence[str]) -> list[Beat]:

@@ -321,9 +321,12 @@ class Poller:
         at = self._monotonic()
         if at < self._look_at:
             return
-        _, pause = self._look_ahead(at) if self.is_quick else self._poll()
+        is_due, pause = self._look_ahead(at) if self.is_quick else self._poll()
         at = self._looked_at = self._monotonic()
         for scan in self._scans:
+            if not is_due:
+                # Others have moved the rest, if the last pass was cut.
+                scan.is_cut, scan.skip = False, 0
             if scan.is_cut:
                 pause = min(pause, max(0.0, scan.rests_until - at))
         self._look_at = at + pause

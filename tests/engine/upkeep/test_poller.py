@@ -701,6 +701,29 @@ def test_without_the_lease_a_poll_that_finds_nothing_due_is_one_round_trip(
     assert commands == {"cmdstat_zcount", "cmdstat_scard"}
 
 
+@pytest.mark.parametrize("is_quick", [True, False], ids=["with the lease", "without it"])
+def test_a_pass_whose_rest_others_have_moved_is_over(
+    polling: Polling, redis_client: redis.Redis, is_quick: bool
+) -> None:
+    """Middleware was slow, so that the pass ended early. It would be gone on with at once, again and again."""
+    clock = [1000.0]
+
+    def slow(payload: dict[str, Any]) -> Outgoing | None:
+        clock[0] += 2
+        return repush(payload)
+
+    redis_client.zadd("schedule", {job(f"{n}"): LONG_AGO + n for n in range(3)})
+    poller = polling.poller(repush=slow, monotonic=lambda: clock[0])
+    poller.is_quick = is_quick
+    poller._look()
+    assert (redis_client.zcard("schedule"), poller._look_at) == (2, clock[0])
+
+    redis_client.delete("schedule")
+    poller._look()
+
+    assert poller._look_at > clock[0]
+
+
 @pytest.mark.parametrize("left_seconds", [None, 3600])
 def test_a_lease_without_an_end_is_taken(polling: Polling, redis_client: redis.Redis, left_seconds: int | None) -> None:
     """

@@ -32,7 +32,7 @@ from sidekiq_py.engine.run.manager import Manager
 from sidekiq_py.engine.run.metrics import ExecutionMetrics
 from sidekiq_py.engine.run.processed_count import ProcessedCount
 from sidekiq_py.engine.run.work_state import WorkState
-from sidekiq_py.engine.upkeep.poller import Poller
+from sidekiq_py.engine.upkeep.promoter import Promoter
 from sidekiq_py.hooks import Hooks
 from sidekiq_py.loaded_extensions import LoadedExtensions
 from sidekiq_py.middleware.chain import Chain
@@ -75,10 +75,9 @@ class Engine:
     def __init__(self) -> None:
         self._client = Client()
         self._pool = self._client.pool
-        self._poller = Poller(
-            self._config("default"),
+        self._promoter = Promoter(
+            self._config("default").dead_limits,
             pool=self._pool,
-            identity="history",
             repush=self._client.repush,
             dialect=self._dialect,
             report=_raise,
@@ -103,8 +102,8 @@ class Engine:
         return raised[0] if raised else None
 
     def promote(self) -> None:
-        """Run the poller once."""
-        self._poller.move_due()
+        """Move the due jobs."""
+        self._promoter.move_due()
 
     def _surroundings(self, config: Config, hooks: Hooks, ownership: Ownership) -> Surroundings:
         return Surroundings(

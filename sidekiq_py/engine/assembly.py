@@ -42,6 +42,7 @@ from sidekiq_py.engine.upkeep.heartbeat import Heartbeat
 from sidekiq_py.engine.upkeep.liveness import Liveness, Loop
 from sidekiq_py.engine.upkeep.maintenance import MaintenanceThread
 from sidekiq_py.engine.upkeep.poller import Poller
+from sidekiq_py.engine.upkeep.promoter import Promoter
 from sidekiq_py.engine.upkeep.queue_trends import NOTE_SIZES
 from sidekiq_py.errors import ConfigError
 from sidekiq_py.hooks import Hooks
@@ -204,14 +205,21 @@ class WorkerParts:
             on_beat=self._after_beat,
             downtime=self._downtime,
         )
-        self.poller = Poller(
-            self.config,
+        promoter = Promoter(
+            self.config.dead_limits,
             pool=self.pool,
-            identity=self.identity,
             repush=self._client.repush,
             dialect=self._dialect,
             report=self.hooks.report,
             extensions=self._extensions,
+        )
+        self.poller = Poller(
+            self.config,
+            pool=self.pool,
+            identity=self.identity,
+            promoter=promoter,
+            dialect=self._dialect,
+            report=self.hooks.report,
         )
         chores = {"queues": (NOTE_SIZES,), **self._extensions.maintenance()}
         self.maintenance = [

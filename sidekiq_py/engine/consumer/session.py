@@ -33,6 +33,7 @@ from sidekiq_py.engine.ownership.lease_keeper import LeaseKeeper
 from sidekiq_py.engine.ownership.owner import Owner, Ownership, UnitOfWork, by_owner, forget, give_back
 from sidekiq_py.engine.ownership.recovery import Recovery
 from sidekiq_py.engine.upkeep.poller import Poller
+from sidekiq_py.engine.upkeep.promoter import Promoter
 from sidekiq_py.errors import ArgumentError, PayloadError, RedisError, RedisReplyError
 from sidekiq_py.logs import log
 from sidekiq_py.redis_access.connection.pool import Pool
@@ -115,11 +116,18 @@ class ConsumerSession:
         with self._lock:
             self._consumers += 1
             if self._poller is None:
+                promoter = Promoter(
+                    self.config.dead_limits,
+                    pool=self.pool,
+                    repush=self.client.repush,
+                    dialect=self._dialect,
+                    report=_report,
+                )
                 self._poller = Poller(
                     self.config,
                     pool=self.pool,
                     identity=new_identity(),
-                    repush=self.client.repush,
+                    promoter=promoter,
                     dialect=self._dialect,
                     report=_report,
                 )

@@ -1,10 +1,5 @@
 """
-Moves due jobs from `retry` and `schedule` to their queues.
-
-1. Read up to 100 due members, or 4 MB of them.
-2. Process each as a push does: parse it, run the client middleware, produce the bytes.
-3. Swap them in one script, each only if it is still in the set. So any number of pollers, including Ruby's, may work at
-   the same time.
+Decides when due jobs are moved from `retry` and `schedule` to their queues; `promoter` moves them.
 
 One process holds the lease `sidekiq_py:poller`. Every 100 ms it checks whether anything comes due before the next
 check, and every 50 ms while something does. So a job that has to wait for longer than that is moved on time, and any
@@ -14,19 +9,11 @@ checking every 100 ms. An otherwise idle Redis wakes up for each request, which 
 were all that two idle processes cost Redis more than Ruby's. The other processes keep Sidekiq's interval, which grows
 with the number of processes. So does the interval at which they try to get the lease: together they try at most once a
 second.
-
-Where Ruby loses some jobs on the way, none is lost here. A member that is not a job goes to `dead`. A job whose
-middleware raises, or which Redis refuses, stays in its set and is tried again. Neither stops the jobs behind it,
-however many stay: each has a backoff of its own, each pass continues where the last one ended, and jobs that have come
-due since are checked first.
 """
 
-import logging
 import math
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
 from sidekiq_py import clock
 from sidekiq_py.config import Config
@@ -34,24 +21,17 @@ from sidekiq_py.engine import draws
 from sidekiq_py.engine.background import background_thread, started, wait_for_end
 from sidekiq_py.engine.downtime import Outage
 from sidekiq_py.engine.pulse import Pulse
-from sidekiq_py.engine.upkeep.backoff import Backoffs
-from sidekiq_py.errors import ArgumentError, PayloadError, RedisError, RedisReplyError
-from sidekiq_py.extension import JobEnd
-from sidekiq_py.loaded_extensions import LoadedExtensions
-from sidekiq_py.logs import job_text, log
+from sidekiq_py.engine.upkeep.promoter import Promoter
+from sidekiq_py.errors import RedisError, RedisReplyError
+from sidekiq_py.logs import log
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import raise_first
 from sidekiq_py.redis_access.job_path import promote
 from sidekiq_py.redis_access.job_path.due_watch import DueWatch
-from sidekiq_py.redis_access.job_path.promote import Move, Moved
-from sidekiq_py.redis_access.job_path.push import Outgoing
 from sidekiq_py.redis_access.processes import process_set
-from sidekiq_py.telemetry import PROMOTE, Report
+from sidekiq_py.telemetry import Report
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.dialect import Dialect
-from sidekiq_py.wire.payload import parse_job
-
-Repush = Callable[[dict[str, Any]], Outgoing | None]
 
 LEASE_SECONDS = 3
 # A third of the lease leaves room for two failed attempts before another process takes over.
@@ -65,14 +45,8 @@ LONGEST_LEASE_TRY_SECONDS = 30.0
 INITIAL_WAIT_SECONDS = 10
 # From this number of processes on, their random intervals spread evenly by themselves.
 MANY_PROCESSES = 10
-# A set in which this many jobs stay is no longer read from its start at every check, twenty times a second.
-MANY_STAYING = 100
-# A pass over one set ends after this many staying jobs or this much time, because the other set is waiting.
-MOST_STAYING = 1000
-PASS_SECONDS = 1.0
 # While nothing comes due before the next check, the interval of the quick poller is this many times longer.
 LOOK_AHEAD = 2
-REST_SECONDS = 2.0
 # At rest, each check renews the lease. If Redis reports changes at all, it reports that renewal before the next check.
 QUIET_SECONDS = LEASE_RENEWAL_SECONDS
 
@@ -80,25 +54,6 @@ _NO_LEASE = (
     f"{keys.POLLER_LEASE} cannot hold the lease, so due jobs are moved at Sidekiq's pace, and no periodic jobs fire. "
     "Rename or delete this key, or give this user its rights"
 )
-
-
-@dataclass(slots=True)
-class _Scan:
-    """
-    The poller's progress in one set.
-
-    Args:
-        skip: How many of the earliest due members stay in the set and have been tried in this round.
-        seen_until: Epoch seconds; members that came due later have not been read yet.
-        rests_until: Monotonic seconds; until then, only members that came due since are read.
-        is_cut: True if the last pass ended before the end of the set.
-    """
-
-    set_key: str
-    skip: int = 0
-    seen_until: float = -math.inf
-    rests_until: float = -math.inf
-    is_cut: bool = False
 
 
 def initial_wait_seconds(config: Config, draw: float) -> float:
@@ -132,17 +87,15 @@ def poll_interval_seconds(process_count: int, draw: float, *, config: Config, di
 
 class Poller:
     """
-    A thread that moves due jobs. Starting does not block; stopping twice, or before a start, is fine.
+    A thread that has due jobs moved. Starting does not block; stopping twice, or before a start, is fine.
 
     Args:
-        config: The intervals, and the limits of the dead set.
+        config: The intervals.
         pool: Connections to the Redis whose sets are watched.
         identity: The process's identity, for the lease.
-        repush: Passes a parsed payload through the client middleware. Returns its queue and bytes, with a score if the
-            job has to wait longer, or `None` if a middleware stopped it.
+        promoter: Moves the jobs.
         dialect: Returns the Sidekiq release to follow; called each time.
         report: Called with an error and its context.
-        extensions: Asked what else to write for jobs that a middleware stops, and for those that go to `dead`.
         now: Returns the seconds since the epoch.
         monotonic: Returns the time in monotonic seconds.
         draw: Returns a random number from [0, 1).
@@ -150,9 +103,6 @@ class Poller:
     Attributes:
         pulse: The thread's pulse.
         is_quick: True while this process holds the lease.
-        moved: The number of jobs moved so far.
-        stopped: The number of jobs that a client middleware stopped.
-        unusable: The number of members that went to `dead`.
     """
 
     def __init__(
@@ -161,10 +111,9 @@ class Poller:
         *,
         pool: Pool,
         identity: str,
-        repush: Repush,
+        promoter: Promoter,
         dialect: Callable[[], Dialect],
         report: Report,
-        extensions: LoadedExtensions | None = None,
         now: Callable[[], float] = clock.now_seconds,
         monotonic: Callable[[], float] = clock.monotonic,
         draw: Callable[[], float] = draws.draw,
@@ -172,35 +121,25 @@ class Poller:
         self._config = config
         self._pool = pool
         self._identity = identity
-        self._repush = repush
+        self._promoter = promoter
         self._dialect = dialect
-        self._report = report
-        self._extensions = LoadedExtensions() if extensions is None else extensions
         self._now = now
         self._monotonic = monotonic
         self._draw = draw
-        self._limits = config.dead_limits
         self._end = threading.Event()
         self._watch = DueWatch(pool)
         # True while nothing comes due soon and Redis would report a change.
         self._is_at_rest = False
         self.pulse = Pulse()
         self._thread: threading.Thread | None = None
-        self._backoffs = Backoffs(report)
-        self._scans = [_Scan(set_key) for set_key in promote.WAITING_SETS]
         self._outage = Outage(report, "Error moving due jobs")
         self._lease_outage = Outage(report, _NO_LEASE)
-        # The sets that cannot be read, as reported already.
-        self._unreadable: set[str] = set()
         # From then on, a check renews the lease as well. At `_lease_at`, it is renewed without a check.
         self._renew_at = 0.0
         self._lease_at = self._look_at = self._looked_at = self._clean_at = 0.0
         # The number of processes in the fleet at the last try for the lease.
         self._processes = 1
         self.is_quick = False
-        self.moved = 0
-        self.stopped = 0
-        self.unusable = 0
 
     def start(self) -> None:
         """Start the thread. It tries to get the lease at once; without the lease it waits as Sidekiq does."""
@@ -218,49 +157,6 @@ class Poller:
         """End the thread and release the lease, so that another process goes on. Does not wait for a hanging Redis."""
         self.terminate()
         wait_for_end(self._thread, self._pool.join_seconds)
-
-    def move_due(self) -> None:
-        """
-        Move the due jobs, `retry` before `schedule`. It spends at most a second on each; the next call does the rest.
-
-        Raises:
-            RedisError: The server is in trouble. Jobs that were moved stay moved.
-        """
-        for scan in self._scans:
-            try:
-                if self._monotonic() < scan.rests_until:
-                    self._pass(scan, after=scan.seen_until)
-                else:
-                    self._pass(scan)
-            finally:
-                self._backoffs.end_pass()
-
-    def _pass(self, scan: _Scan, *, after: float | None = None) -> None:
-        """
-        Go through the due members of a set, from where the last pass ended; after the end, start over.
-
-        Args:
-            after: If given, read only members that came due since then, epoch seconds.
-        """
-        now = self._now()
-        skip = start = scan.skip if after is None else 0
-        scan.is_cut = True
-        until = self._monotonic() + PASS_SECONDS
-        while scan.is_cut and not self._end.wait(0) and skip - start < MOST_STAYING and self._monotonic() <= until:
-            self._keep_lease()
-            members, is_more = self._due_members(scan.set_key, now, after, skip)
-            looked_at, staying, taken = self._move_slice(scan.set_key, members, until)
-            skip += staying
-            scan.is_cut = is_more or looked_at < len(members)
-            if taken and taken == looked_at and not skip and after is None:
-                # Another poller is at it, and mostly first at the next slice, too. When all went on, five processes
-                # sent Redis three times the calls of one for the same jobs, and took longer.
-                scan.is_cut = False
-        scan.seen_until = now
-        if after is None:
-            scan.skip = skip if scan.is_cut else 0
-            if skip - start >= MANY_STAYING:
-                scan.rests_until = self._monotonic() + REST_SECONDS
 
     # The thread
 
@@ -323,12 +219,10 @@ class Poller:
             return
         is_due, pause = self._look_ahead(at) if self.is_quick else self._poll()
         at = self._looked_at = self._monotonic()
-        for scan in self._scans:
-            if not is_due:
-                # Others have moved the rest, if the last pass was cut.
-                scan.is_cut, scan.skip = False, 0
-            if scan.is_cut:
-                pause = min(pause, max(0.0, scan.rests_until - at))
+        if is_due:
+            pause = max(0.0, min(pause, self._promoter.continues_at - at))
+        else:
+            self._promoter.start_over()
         self._look_at = at + pause
 
     def _look_ahead(self, at: float) -> tuple[bool, float]:
@@ -351,7 +245,7 @@ class Poller:
         is_due, comes_soon, comes = look.dues
         self._is_at_rest = look.will_notice and not comes
         if is_due:
-            self.move_due()
+            self._promoter.move_due(self._goes_on)
         if is_due or comes_soon:
             return is_due, self._config.poll_seconds
         return is_due, QUIET_SECONDS if self._is_at_rest else ahead_seconds
@@ -361,9 +255,16 @@ class Poller:
         *counts, processes = self._pool.replies([*promote.due_commands(self._now(), (0.0,)), process_set.COUNT])
         [is_due] = promote.noted_due(counts)
         if is_due:
-            self.move_due()
+            self._promoter.move_due(self._goes_on)
         [process_count] = raise_first([processes])
         return is_due, self._interval(process_count)
+
+    def _goes_on(self) -> bool:
+        """Keep the lease during a long pass. Returns False if it is time to end."""
+        if self._end.is_set():
+            return False
+        self._keep_lease()
+        return True
 
     def _interval(self, process_count: int) -> float:
         return poll_interval_seconds(max(1, process_count), self._draw(), config=self._config, dialect=self._dialect())
@@ -409,112 +310,3 @@ class Poller:
             promote.leave_poller(self._pool, self._identity)
         except RedisError:
             log.debug("the poller's lease was not released; it expires by itself within %s s", LEASE_SECONDS)
-
-    # One slice
-
-    def _due_members(self, set_key: str, now: float, after: float | None, skip: int) -> tuple[list[bytes], bool]:
-        """
-        Return the due members, and whether there are more. A set that cannot be read yields none, so that the other one
-        is still served.
-        """
-        try:
-            due = promote.due_members(self._pool, set_key, now, after=after, skip=skip)
-        except RedisReplyError as error:
-            if error.is_about_server:
-                raise
-            if set_key not in self._unreadable:
-                self._unreadable.add(set_key)
-                self._report(error, {"context": _why_unreadable(set_key, error)})
-            return [], False
-        self._unreadable.discard(set_key)
-        return due
-
-    def _move_slice(self, set_key: str, members: list[bytes], until: float) -> tuple[int, int, int]:
-        """
-        Move the members that can be moved.
-
-        Args:
-            until: Monotonic seconds. No further member is tried after that, because a middleware may be slow.
-
-        Returns:
-            How many members were tried, how many of these stay in the set, and how many others had taken meanwhile.
-        """
-        refusals: dict[bytes, BaseException] = {}
-        moves: list[Move] = []
-        looked_at = 0
-        for member in members:
-            if looked_at and self._monotonic() > until:
-                break
-            looked_at += 1
-            step = self._plan(set_key, member, refusals)
-            if step is not None:
-                moves.append(step)
-        before = self.moved, self.stopped, self.unusable
-        moved = promote.move(self._pool, set_key, moves, now=self._now(), limits=self._limits)
-        for result in moved:
-            self._note(set_key, result, refusals)
-        if PROMOTE.handlers and before != (self.moved, self.stopped, self.unusable):
-            PROMOTE.emit(
-                {
-                    "set": set_key,
-                    "moved": self.moved - before[0],
-                    "stopped": self.stopped - before[1],
-                    "unusable": self.unusable - before[2],
-                }
-            )
-        staying = looked_at - sum(result.refusal is None for result in moved)
-        return looked_at, staying, sum(result.refusal is None and not result.done for result in moved)
-
-    def _plan(self, set_key: str, member: bytes, refusals: dict[bytes, BaseException]) -> Move | None:
-        """Decide where a member goes. Returns `None` if it stays for now."""
-        if self._backoffs.must_wait(member, self._monotonic()):
-            return None
-        payload: dict[str, Any] = {}
-        try:
-            payload = parse_job(member)
-            # The middleware gets a copy, so that `payload` stays as it was stored.
-            pushed = self._repush(dict(payload))
-            if pushed is None:
-                end = JobEnd("stopped", payload, member, "", self._now(), self._dialect())
-                return Move(member, "nowhere", effects=self._extensions.end_effects(end))
-        except (PayloadError, ArgumentError) as error:
-            refusals[member] = error
-            now = self._now()
-            end = JobEnd("dead", payload, member, "", now, self._dialect(), error, member=member, score=now)
-            return Move(member, "dead", effects=self._extensions.effects_of_dead(end, self._report))
-        # A middleware that raises must cost neither the job nor the thread.
-        except BaseException as error:
-            if isinstance(error, RedisError) and error.is_about_server:
-                raise
-            self._hold_back(member, error, f"Client middleware raised; the job stays in {set_key} and is tried again")
-            return None
-        return promote.move_to(member, pushed.queue, pushed.payload, pushed.score)
-
-    def _note(self, set_key: str, result: Moved, refusals: dict[bytes, BaseException]) -> None:
-        member = result.move.member
-        if result.refusal is not None:
-            self._hold_back(member, result.refusal, f"Redis refused a job, which stays in {set_key} and is tried again")
-            return
-        self._backoffs.forget(member)
-        if not result.done:
-            return
-        if result.move.target in ("queue", "schedule"):
-            self.moved += 1
-            if log.isEnabledFor(logging.DEBUG):
-                log.debug("enqueued %s: %s", set_key, job_text(member))
-        elif result.move.target == "nowhere":
-            self.stopped += 1
-            log.info("client middleware stopped a job that was due in %s: %s", set_key, job_text(member))
-        else:
-            self.unusable += 1
-            context = {"context": f"A member of {set_key} is not a usable job; it goes to dead", "jobstr": member}
-            self._report(refusals[member], context)
-
-    def _hold_back(self, member: bytes, error: BaseException, context: str) -> None:
-        self._backoffs.add(member, error, context, self._monotonic())
-
-
-def _why_unreadable(set_key: str, error: RedisReplyError) -> str:
-    if error.code == "WRONGTYPE":
-        return f"{set_key} is not a sorted set: something else wrote to this key. Rename or delete it"
-    return f"{set_key} cannot be read, so its due jobs stay there. Redis users and their rights: docs/redis.md"

@@ -10,7 +10,7 @@ from interop_tests.support.recordings import Held, Recording, database_of, named
 from sidekiq_py import program
 from sidekiq_py.client import sync_client
 from sidekiq_py.config import Config
-from sidekiq_py.engine.upkeep.poller import Poller
+from sidekiq_py.engine.upkeep.promoter import Promoter
 from sidekiq_py.redis_access.connection.pool import Pool
 
 # A member that is no job is lost in Ruby once it has been popped; ours goes to `dead`.
@@ -23,22 +23,20 @@ Promote = Callable[[Recording], None]
 
 @pytest.fixture
 def promote(pool: Pool, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Promote]:
-    """One round of a poller that writes as the recorded release, at the time of the recording."""
+    """One pass over the sets that writes as the recorded release, at the time of the recording."""
 
     def at_that_time(found: Recording) -> None:
         program.reset()
         program.configure(redis_url=redis_url, sidekiq_version=found.sidekiq)
         monkeypatch.setattr(time, "time", lambda: found.input["now"])
-        poller = Poller(
-            Config(),
+        promoter = Promoter(
+            Config().dead_limits,
             pool=pool,
-            identity="me",
             repush=sync_client.current().repush,
             dialect=lambda: found.dialect,
             report=lambda error, context: None,
         )
-        poller.move_due()
-        poller.stop()
+        promoter.move_due()
 
     yield at_that_time
     sync_client.current().close()

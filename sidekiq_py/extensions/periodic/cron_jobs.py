@@ -134,10 +134,13 @@ class CronJob:
         Its next ticks, in its own zone.
 
         Args:
-            after: Epoch seconds or an aware datetime; by default now, by Redis's clock.
+            after: Epoch seconds or an aware datetime; by default now, by Redis's clock, or the last tick that Python
+                has fired if that clock was set back behind it.
         """
         cron = self.stored.cron
-        return [] if cron is None else next_times(cron, self._moment(after), count)
+        if cron is None:
+            return []
+        return next_times(cron, self.stored.fires_after(self._moment(None)) if after is None else moment(after), count)
 
     def previous_tick(self, *, before: float | datetime | None = None) -> datetime | None:
         """Its last tick, fired or not, in its own zone."""

@@ -80,6 +80,10 @@ class StoredJob(NamedTuple):
         """The key of Python's own data."""
         return OWN_PREFIX + self.key
 
+    def fires_after(self, now: float) -> float:
+        """*now*, or the last tick that Python has fired if the clock was set back behind it: none fires twice."""
+        return max(now, self.own.fired)
+
     @property
     def other_key(self) -> str:
         """The key of the same job in the other layout; empty where it can have none."""

@@ -228,6 +228,21 @@ def test_ticks_to_come_are_shown(run: Callable[..., Any], start: Start) -> None:
     )
 
 
+def test_ticks_that_fired_before_the_clock_was_set_back_are_not_to_come(
+    run: Callable[..., Any], redis_client: redis.Redis
+) -> None:
+    """None fires twice. They were listed, although nothing fires for as long as the clock is behind."""
+    run("add", "report", "* * * * * UTC", "Report")
+    fired = datetime.now(UTC).replace(second=0, microsecond=0) + timedelta(days=3)
+    redis_client.hset("sidekiq_py:cron:cron_job:default:report", "fired", int(fired.timestamp()))
+    following = (fired + timedelta(minutes=1)).isoformat()
+
+    assert run("list", "--json")[0]["next_ticks"] == [following]
+    assert run("show", "report", "--json")["next_ticks"][0] == following
+    assert run("next", "report", "-n", "1", "--json") == [following]
+    assert "in 3d" in run("list") or "in 2d 23h" in run("list")
+
+
 def test_next_says_why_a_job_never_fires(run: Callable[..., Any], redis_client: redis.Redis) -> None:
     """Ruby, or anyone, may have stored a text that cannot be read; no output would look like no answer."""
     redis_client.sadd("cron_jobs:default", "cron_job:default:ruby")

@@ -14,6 +14,7 @@ from sidekiq_celery._beat.persistent import PersistentScheduler
 import sidekiq_py as sidekiq
 from sidekiq_py.api import AuditLog, CronJobs
 from sidekiq_py.web import Redaction, User, asgi_app
+from tests.extensions.periodic.conftest import NOON
 from tests.support.waiting import eventually
 from tests.support.worker_process import REPOSITORY
 from tests.web.browsing import Visitor
@@ -106,6 +107,14 @@ def test_what_another_scheduler_does_not_fire_is_shown_as_disabled(visitor, redi
     redis_client.hset("schedules", "report", '{"cron":"0 9 * * *","class":"Report","enabled":false}')
 
     assert "report 0 9 * * * Report sidekiq-scheduler disabled" in visitor().get("/cron").shown
+
+
+@pytest.mark.parametrize("path", ["/cron", "/cron/job?name=report"])
+def test_ticks_that_fired_before_the_clock_was_set_back_are_not_to_come(visitor, report, redis_client, path):
+    """None fires twice."""
+    redis_client.hset("sidekiq_py:cron:cron_job:default:report", "fired", NOON)
+
+    assert "2030-01-01 13:05" in visitor().get(path).text
 
 
 @pytest.mark.parametrize("path", ["/cron", "/cron/job?name=report"])

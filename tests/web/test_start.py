@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -25,3 +26,17 @@ def test_it_serves_although_its_output_cannot_be_written(redis_url: str) -> None
     serve = [sys.executable, "-m", "sidekiq_py", "web", "--port", "{port}"]
     with WebServer(["sh", "-c", 'exec "$@" > /dev/full', "sh", *serve], environment={"REDIS_URL": redis_url}) as web:
         assert HttpClient(web).get("/")[0] == 200
+
+
+def test_a_network_of_proxies_is_believed(redis_url: str, tmp_path: Path) -> None:
+    """The pods of an ingress have no fixed addresses. A proxy that is not believed leaves cookies without `Secure`."""
+    config = tmp_path / "dashboard.yml"
+    config.write_text("tokens: {a-token-of-the-tests: viewer}")
+    command = [sys.executable, "-m", "sidekiq_py", "web", "--port", "{port}", "--config", str(config)]
+    environment = {"REDIS_URL": redis_url, "FORWARDED_ALLOW_IPS": "127.0.0.0/8"}
+    with WebServer(command, environment=environment) as web:
+        visitor = HttpClient(web, {"X-Forwarded-Proto": "https", "X-Forwarded-For": "192.0.2.1"})
+
+        visitor.get("/sign-in")
+
+    assert [cookie.secure for cookie in visitor.cookies] == [True]

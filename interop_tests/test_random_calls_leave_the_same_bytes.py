@@ -45,6 +45,14 @@ RUBY = """
   JSON.generate(states)
 """
 
+TIMES_OF_SET = """
+  job = Object.const_set(:RandomJob, Class.new { include FIXTURE_JOB })
+  pairs.map do |earlier, later|
+    job.set(earlier.transform_keys(&:to_sym)).set(later.transform_keys(&:to_sym)).perform_in(-1)
+    Sidekiq.redis { |conn| conn.call("ZPOPMIN", "schedule") }.flatten.last.to_f
+  end
+"""
+
 State = dict[str, Any]
 
 
@@ -66,6 +74,22 @@ def test_the_same_calls_leave_the_same_bytes(
         if comparable(our, began) != comparable(their, began)
     ]
     assert different == []
+
+
+@pytest.mark.releases(since="8.1")
+def test_the_last_time_that_set_is_given_counts(ruby: RunRuby, redis_client: redis.Redis) -> None:
+    """`at`, `wait` and `wait_until` are one setting; a call for a past time leaves it. 7.3 ignores a second `wait`."""
+    names = ["at", "wait", "wait_until"]
+    pairs = [[{earlier: 3e9}, {later: 4e9}] for earlier in names for later in names]
+
+    theirs = ruby(TIMES_OF_SET, pairs=pairs)
+    ours = []
+    for earlier, later in pairs:
+        sidekiq.ruby_job("RandomJob").set(earlier).set(later).perform_in(-1)
+        [(_, score)] = redis_client.zpopmin("schedule")
+        ours.append(score)
+
+    assert ours == theirs == [4e9] * len(pairs)
 
 
 def made_in_python(call: Call, client: Any) -> State:

@@ -40,7 +40,8 @@ P = ParamSpec("P")
 _OF_OTHER_LIBRARIES = frozenset({"apply_async", "delay", "enqueue", "perform_later", "push", "schedule", "send"})
 
 # The options of `set` that say when, where and how a single push happens.
-_OF_ONE_CALL = ("at", "wait", "wait_until", "pool", "sync")
+_WHEN = ("at", "wait", "wait_until")
+_OF_ONE_CALL = (*_WHEN, "pool", "sync")
 
 Interval = float | timedelta
 Moment = float | datetime
@@ -88,7 +89,7 @@ class Handle(Generic[P]):
         return Setter(self.definition, self._parameters, self._merged(options, more))
 
     def _merged(self, options: Mapping[str, Any] | None, more: Mapping[str, Any]) -> dict[str, Any]:
-        """All options set so far; a later one overrides an earlier one with the same name."""
+        """All options set so far. A later one overrides an earlier one of its name, a later time any earlier one."""
         if options is not None and not isinstance(options, Mapping):
             raise JobDeclarationError(
                 f"{self.definition.name}.set got {options!r}; give options by name, as in set(queue='low'), or a dict"
@@ -97,7 +98,10 @@ class Handle(Generic[P]):
             owner = f"{self.definition.name}.set"
             warn_of_unknown(more, OF_SET, owner)
             warn_of_unknown(options or (), OF_SET, owner, only_near=True)
-        merged = {**self._given, **with_custom(options or {}), **with_custom(more)}
+        given, new = self._given, {**with_custom(options or {}), **with_custom(more)}
+        if not new.keys().isdisjoint(_WHEN):
+            given = {name: value for name, value in given.items() if name not in _WHEN}
+        merged = {**given, **new}
         for name in QUEUE_OPTIONS:
             if name in merged:
                 refuse_unseen(merged[name], f"{self.definition.name}.set has {name}={merged[name]!r}")
@@ -226,8 +230,7 @@ class Handle(Generic[P]):
 
             await inline.aperform(self.definition, args, self._options)
             return None
-        wait = self._interval if interval is None else interval
-        return await self._async_client().push_call(self.definition, args, wait, self._options)
+        return await self._async_client().push_call(self.definition, args, interval, self._push_options())
 
     def _one_by_one(self, args: Iterable[Sequence[Any]]) -> Iterator[list[Any]]:
         from sidekiq_py.client.bulk import must_be_lists
@@ -244,15 +247,19 @@ class Handle(Generic[P]):
 
         return async_client.for_job(self.definition) if self._pool is None else async_client.of_pool(self._pool)
 
+    def _push_options(self) -> Mapping[str, Any] | None:
+        """The options of a push that is made now. A `wait` becomes an `at`, which a later time in the call replaces."""
+        at = None if self._interval is None else absolute_at(self._interval, time())
+        return self._options if at is None else {**(self._options or {}), "at": at}
+
     def _bulk_order(self, args: Any, at: Any, batch_size: int | None, spread_interval: Any) -> "BulkOrder":
         from sidekiq_py.client import bulk
 
-        own_at = None if self._interval is None else absolute_at(self._interval, time())
         return bulk.order_of_call_bulk(
             self.definition,
             args,
             fit=self._parameters.fit_many,
-            set_options=self._options if own_at is None else {**(self._options or {}), "at": own_at},
+            set_options=self._push_options(),
             at=at,
             spread_interval=spread_interval,
             batch_size=batch_size,
@@ -322,8 +329,7 @@ class Setter(Handle[P]):
 
             inline.perform(self.definition, args, self._options)
             return None
-        wait = self._interval if interval is None else interval
-        return self._client().push_call(self.definition, args, wait, self._options)
+        return self._client().push_call(self.definition, args, interval, self._push_options())
 
 
 def _interval_to(when: Moment) -> float:

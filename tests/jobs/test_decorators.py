@@ -389,6 +389,35 @@ def test_set_can_be_said_again(configured: str, pushed: Pushed) -> None:
     assert json.loads(pushed.queue("other")[0])["tags"] == ["a"]
 
 
+@pytest.mark.parametrize("later", ["at", "wait", "wait_until"])
+@pytest.mark.parametrize("earlier", ["at", "wait", "wait_until"])
+def test_the_last_time_that_set_is_given_counts(earlier: str, later: str, configured: str, pushed: Pushed) -> None:
+    """Whichever names they go by, they are one setting. Source: Sidekiq 8.1.7, job.rb, `Setter#set`."""
+    sidekiq.ruby_job("A").set({earlier: 3e9}).set({later: 4e9}).perform_async()
+
+    [(_, score)] = pushed.schedule()
+    assert score == 4e9
+
+
+def test_a_call_for_a_past_time_leaves_the_time_of_set(configured: str, pushed: Pushed) -> None:
+    """Ruby's `perform_in` sets a time only if it lies ahead. Source: Sidekiq 7.3.2 and 8.1.7, job.rb, `Setter#at`."""
+    sidekiq.ruby_job("A").set(wait_until=4e9).perform_in(-1)
+
+    [(_, score)] = pushed.schedule()
+    assert score == 4e9
+
+
+@pytest.mark.parametrize("version", ["6.0", "6.2", "8.1"])
+def test_set_wait_writes_the_keys_in_the_order_of_set(version: str, redis_url: str, pushed: Pushed) -> None:
+    """As `set` does without a time: `perform_async` decides the order, not that the job waits."""
+    sidekiq.configure(redis_url=redis_url, sidekiq_version=version)
+
+    sidekiq.ruby_job("A").set(wait=1_000).perform_async()
+
+    [(raw, _)] = pushed.schedule()
+    assert raw.startswith(b'{"retry":true,"queue":"default","args":[],"class":"A"')
+
+
 def test_an_item_s_class_brings_the_options_of_set(configured: str, pushed: Pushed) -> None:
     """They extend the declared ones, as in a call."""
 

@@ -1,8 +1,7 @@
 """Turns Celery's `broker_url` and its options into the engine's Redis settings."""
 
 import ssl
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
@@ -10,7 +9,6 @@ from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_celery.utils.functional import maybe_list
 from sidekiq_py.config import redis_url_from_environment
-from sidekiq_py.errors import ConfigError
 from sidekiq_py.extension import RedisSettings, redact
 
 _LOCAL = "redis://localhost:6379/0"
@@ -65,18 +63,9 @@ def redis_settings(app: App, url: str | None = None) -> RedisSettings:
     reply = options.get("socket_timeout")
     connect = options.get("socket_connect_timeout", reply)
     limits = timeouts(reply, conf.broker_connection_timeout if connect is None else connect)
-    with naming_in_errors("broker_url" if url or conf.broker_write_url else "redis_url"):
-        engine_url = own_url(wanted, scheme, options, conf.broker_use_ssl)
-        return RedisSettings(engine_url, namespace=namespace, **limits)
-
-
-@contextmanager
-def naming_in_errors(setting: str) -> Iterator[None]:
-    """Errors about a URL name Celery's setting instead of the engine's, `redis_url`."""
-    try:
-        yield
-    except ConfigError as error:
-        raise ConfigError(str(error).replace("redis_url", setting, 1)) from error
+    setting = "broker_url" if url or conf.broker_write_url else "redis_url"
+    engine_url = own_url(wanted, scheme, options, conf.broker_use_ssl, setting)
+    return RedisSettings(engine_url, namespace=namespace, setting=setting, **limits)
 
 
 def _no_redis(url: str, scheme: str) -> str:
@@ -158,7 +147,7 @@ def of_redis(url: str) -> str:
     return ";".join(f"{_OF_THE_TRANSPORT.get(scheme, scheme)}{sep}{rest}" for scheme, sep, rest in servers)
 
 
-def own_url(url: str, scheme: str, options: Mapping[str, Any], use_ssl: Any) -> str:
+def own_url(url: str, scheme: str, options: Mapping[str, Any], use_ssl: Any, setting: str) -> str:
     """
     *url* in the form for the engine.
 
@@ -166,16 +155,19 @@ def own_url(url: str, scheme: str, options: Mapping[str, Any], use_ssl: Any) -> 
         scheme: The URL's scheme, which may be one that kombu knows but the engine does not.
         options: `broker_transport_options`, or the result backend's counterpart.
         use_ssl: `broker_use_ssl`, or the result backend's counterpart.
+        setting: What errors call the setting that has *url*.
 
     Raises:
         ConfigError: The URL is malformed.
         ImproperlyConfigured: A sentinel URL has no master name.
     """
     if scheme == "sentinel":
-        return _sentinel_url(url, options, use_ssl)
+        return _sentinel_url(url, options, use_ssl, setting)
     # kombu fails over between several servers; the engine uses one, or a sentinel.
     first = url.partition(";")[0]
-    _check("unix" if scheme in ("unix", "redis+socket") else "rediss" if scheme == "rediss" else "redis", first)
+    _check(
+        "unix" if scheme in ("unix", "redis+socket") else "rediss" if scheme == "rediss" else "redis", first, setting
+    )
     parts = urlsplit(first)
     query = dict(parse_qsl(parts.query))
     if scheme in ("unix", "redis+socket"):
@@ -188,9 +180,9 @@ def own_url(url: str, scheme: str, options: Mapping[str, Any], use_ssl: Any) -> 
     return _joined("rediss" if secure else "redis", parts.netloc or "localhost", parts.path, query)
 
 
-def _check(scheme: str, url: str) -> None:
+def _check(scheme: str, url: str, setting: str) -> None:
     # It raises for a malformed URL, of which the parts below might keep half a password.
-    RedisSettings(f"{scheme}://{url.partition('://')[2]}")
+    RedisSettings(f"{scheme}://{url.partition('://')[2]}", setting=setting)
 
 
 def _ssl_query(use_ssl: Any) -> dict[str, str]:
@@ -206,7 +198,7 @@ def _ssl_query(use_ssl: Any) -> dict[str, str]:
     return found
 
 
-def _sentinel_url(url: str, options: Mapping[str, Any], use_ssl: Any) -> str:
+def _sentinel_url(url: str, options: Mapping[str, Any], use_ssl: Any, setting: str) -> str:
     """
     The engine's URL for sentinels. kombu has a separate URL for each sentinel,
     `sentinel://[:password@]host:port[/db];…`. Its options have the master's name and the sentinels' own credentials.
@@ -218,7 +210,7 @@ def _sentinel_url(url: str, options: Mapping[str, Any], use_ssl: Any) -> str:
         )
     addresses = [part if "://" in part else f"sentinel://{part}" for part in url.split(";") if part]
     for address in addresses:
-        _check("redis", address)
+        _check("redis", address, setting)
     servers = [urlsplit(address) for address in addresses]
     hosts = ",".join(f"{server.hostname or 'localhost'}:{server.port or 26379}" for server in servers)
     users = [server for server in servers if server.password or server.username]

@@ -3,7 +3,7 @@
 from typing import Any
 from urllib.parse import quote
 
-from sidekiq_celery._config.broker import naming_in_errors, own_url, timeouts
+from sidekiq_celery._config.broker import own_url, timeouts
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_py.extension import RedisSettings
@@ -40,12 +40,12 @@ def result_settings(app: App, url: str | None) -> RedisSettings:
             "result_backend names sentinels: write it as in 'sentinel://host1:26379;sentinel://host2:26379/0', and "
             "name the master: result_backend_transport_options = {'master_name': 'mymaster'}"
         )
-    with naming_in_errors("result_backend"):
-        return RedisSettings(
-            own_url(wanted, scheme, options, conf.get("redis_backend_use_ssl")),
-            pool_size=conf.get("redis_max_connections") or _POOL_SIZE,
-            **timeouts(conf.get("redis_socket_timeout"), conf.get("redis_socket_connect_timeout")),
-        )
+    return RedisSettings(
+        own_url(wanted, scheme, options, conf.get("redis_backend_use_ssl"), "result_backend"),
+        pool_size=conf.get("redis_max_connections") or _POOL_SIZE,
+        setting="result_backend",
+        **timeouts(conf.get("redis_socket_timeout"), conf.get("redis_socket_connect_timeout")),
+    )
 
 
 def _url_of_settings(conf: Any) -> str:

@@ -32,7 +32,8 @@ def settings_of(connection: Any) -> RedisSettings:
     namespace = str(options.get("global_keyprefix") or "").removesuffix(":")
     connect = options.get("socket_connect_timeout") or connection.connect_timeout
     limits = timeouts(options.get("socket_timeout"), connect)
-    return RedisSettings(own_url(url, scheme, options, connection.ssl), namespace=namespace, **limits)
+    engine_url = own_url(url, scheme, options, connection.ssl, "broker_url")
+    return RedisSettings(engine_url, namespace=namespace, setting="broker_url", **limits)
 
 
 def _url_of(connection: Any) -> str:

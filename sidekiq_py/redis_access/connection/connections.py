@@ -21,7 +21,7 @@ from redis.retry import Retry
 from redis.sentinel import MasterNotFoundError, Sentinel
 
 from sidekiq_py.errors import ConfigError, RedisConnectionError
-from sidekiq_py.redis_access.connection.settings import RedisSettings, redact
+from sidekiq_py.redis_access.connection.settings import RedisSettings
 
 _NAMES_OF_A_LIBRARY = frozenset({"driver_info", "lib_name", "lib_version"})
 _FOR_SENTINELS = ("sentinel_username", "sentinel_password", "sentinel_ssl")
@@ -74,7 +74,7 @@ def connection_maker(settings: RedisSettings) -> Callable[[float], AbstractConne
     try:
         options: dict[str, Any] = dict(parse_url(settings.url))
     except ValueError as error:
-        raise ConfigError(f"redis_url is {redact(settings.url)!r}: {error}") from error
+        raise ConfigError(f"{settings.as_given}: {error}") from error
     kind: type[AbstractConnection] = options.pop("connection_class", PlainConnection)
     options.pop("max_connections", None)
 
@@ -87,23 +87,23 @@ def _connection(
     try:
         return kind(**completed({**timeouts(settings, timeout_seconds), **probes(options), **options}))
     except (TypeError, redis.RedisError) as error:
-        raise wrong_option(settings.url, error) from error
+        raise wrong_option(settings, error) from error
 
 
-def wrong_option(url: str, error: Exception) -> ConfigError:
-    """The error for a connection that cannot be made because of an option in the query of *url*."""
+def wrong_option(settings: RedisSettings, error: Exception) -> ConfigError:
+    """The error for a connection that cannot be made because of an option in the query of the URL."""
     named = re.search(r"unexpected keyword argument '(\w+)'", str(error))
     if named is None:
-        values = "; ssl_cert_reqs is required, optional or none" if "ssl_cert_reqs=" in url else ""
-        return ConfigError(f"redis_url is {redact(url)!r}: {error}{values}")
-    scheme, name = url.split(":", 1)[0], named[1]
+        values = "; ssl_cert_reqs is required, optional or none" if "ssl_cert_reqs=" in settings.url else ""
+        return ConfigError(f"{settings.as_given}: {error}{values}")
+    scheme, name = settings.url.split(":", 1)[0], named[1]
     if not name.startswith("ssl_"):
         advice = "Remove it"
     elif scheme.startswith("rediss"):
         advice = "Those for TLS are ssl_ca_certs, ssl_cert_reqs, ssl_check_hostname, ssl_certfile and ssl_keyfile"
     else:
         advice = "Options that begin with ssl_ need rediss://"
-    return ConfigError(f"redis_url is {redact(url)!r}: {scheme}:// has no option {name}. {advice}")
+    return ConfigError(f"{settings.as_given}: {scheme}:// has no option {name}. {advice}")
 
 
 def timeouts(settings: RedisSettings, timeout_seconds: float) -> dict[str, Any]:
@@ -185,7 +185,7 @@ def sentinels_of(settings: RedisSettings) -> Sentinels:
     credentials = {
         key: unquote(value) for key, value in (("username", parts.username), ("password", parts.password)) if value
     }
-    of_primary = _query_options(settings.url)
+    of_primary = _query_options(settings)
     secrecy = {name: value for name, value in of_primary.items() if name.startswith("ssl_")}
     seconds = settings.connect_timeout_seconds
     of_sentinels: dict[str, Any] = {
@@ -198,7 +198,7 @@ def sentinels_of(settings: RedisSettings) -> Sentinels:
     unknown = {name for name in query if name.startswith("sentinel_")}.difference(_FOR_SENTINELS)
     if unknown:
         raise ConfigError(
-            f"redis_url is {redact(settings.url)!r}: {parts.scheme}:// has no option {min(unknown)}. Those for the "
+            f"{settings.as_given}: {parts.scheme}:// has no option {min(unknown)}. Those for the "
             f"sentinels are {', '.join(_FOR_SENTINELS)}"
         )
     is_secure = parts.scheme.startswith("rediss")
@@ -211,7 +211,7 @@ def sentinels_of(settings: RedisSettings) -> Sentinels:
         hosts = [_host_and_port(entry) for entry in parts.netloc.rpartition("@")[2].split(",")]
         options: dict[str, Any] = {"db": int(db or 0), **credentials, **of_primary}
     except ValueError as error:
-        raise ConfigError(f"redis_url is {redact(settings.url)!r}: {error}") from error
+        raise ConfigError(f"{settings.as_given}: {error}") from error
     return Sentinels(
         Sentinel(hosts, socket_timeout=seconds, sentinel_kwargs=of_sentinels),
         service,
@@ -348,12 +348,12 @@ class PrimaryFinder:
         return connection
 
 
-def _query_options(url: str) -> dict[str, Any]:
+def _query_options(settings: RedisSettings) -> dict[str, Any]:
     """The options for the primary in the query of a sentinel's URL, parsed as redis-py parses them in other URLs."""
     try:
-        options: dict[str, Any] = dict(parse_url(f"rediss://primary/?{urlsplit(url).query}"))
+        options: dict[str, Any] = dict(parse_url(f"rediss://primary/?{urlsplit(settings.url).query}"))
     except ValueError as error:
-        raise ConfigError(f"redis_url is {redact(url)!r}: {error}") from error
+        raise ConfigError(f"{settings.as_given}: {error}") from error
     others = ("host", "port", "connection_class", "max_connections")
     return {name: value for name, value in options.items() if name not in others and not name.startswith("sentinel_")}
 

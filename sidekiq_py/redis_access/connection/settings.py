@@ -1,7 +1,7 @@
 """The settings for connections to Redis."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from sidekiq_py.errors import ConfigError
@@ -28,6 +28,7 @@ class RedisSettings:
         pool_size: How many idle links stay open. For awaited calls, it is also the most links that one event loop
             opens; further calls wait.
         namespace: Makes every key `<namespace>:<key>`, like the redis-namespace gem; empty for none.
+        setting: What errors call the setting that has the URL.
     """
 
     url: str = "redis://localhost:6379/0"
@@ -35,6 +36,7 @@ class RedisSettings:
     connect_timeout_seconds: float = 3.0
     pool_size: int = 10
     namespace: str = ""
+    setting: str = field(default="redis_url", compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.namespace, str):
@@ -53,34 +55,34 @@ class RedisSettings:
         if not isinstance(self.url, str):
             raise ConfigError(
                 # Its text may have a password.
-                f"redis_url is of the type {type(self.url).__name__}; give a URL as a string, such as "
+                f"{self.setting} is of the type {type(self.url).__name__}; give a URL as a string, such as "
                 "'redis://host:6379/0'"
             )
         object.__setattr__(self, "url", _LONE_PASSWORD.sub(r"\1:", self.url))
         scheme = self.url.split("://", 1)[0]
         if scheme not in ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel"):
             raise ConfigError(
-                f"redis_url is {redact(self.url)!r}; it must start with "
-                "redis://, rediss://, unix://, redis+sentinel:// or rediss+sentinel://"
+                f"{self.as_given}; it must start with redis://, rediss://, unix://, redis+sentinel:// or rediss+sentinel://"
             )
         if _breaks_off_in_a_password(self.url):
-            raise ConfigError(
-                f"redis_url is {redact(self.url)!r}; a character before the @ ends the password. {_IN_A_PASSWORD}"
-            )
+            raise ConfigError(f"{self.as_given}; a character before the @ ends the password. {_IN_A_PASSWORD}")
         # redis-py takes database 0 in place of one that is not a number.
         if scheme in ("redis", "rediss") and not _is_database(self.url.partition("://")[2]):
             raise ConfigError(
-                f"redis_url is {redact(self.url)!r}; what follows the host and port must be the number of a database, "
+                f"{self.as_given}; what follows the host and port must be the number of a database, "
                 f"as in redis://host:6379/0. {_IN_A_PASSWORD}"
             )
         if scheme in ("redis", "rediss") and not _has_port(self.url):
-            raise ConfigError(
-                f"redis_url is {redact(self.url)!r}; the port must be a number from 0 to 65535. {_IN_A_PASSWORD}"
-            )
+            raise ConfigError(f"{self.as_given}; the port must be a number from 0 to 65535. {_IN_A_PASSWORD}")
 
     def __repr__(self) -> str:
         # Error trackers send the local variables of each frame as their `repr`.
         return f"<RedisSettings {place(self)}>"
+
+    @property
+    def as_given(self) -> str:
+        """The setting and its URL without the password, for the start of an error."""
+        return f"{self.setting} is {redact(self.url)!r}"
 
     @property
     def key_prefix(self) -> str:

@@ -275,7 +275,7 @@ class AsyncPool:
         try:
             return kind(**{**probes(options), **options, **common, "retry": Retry(NoBackoff(), 0)})
         except (TypeError, redis.RedisError) as error:
-            raise wrong_option(self.settings.url, error) from error
+            raise wrong_option(self.settings, error) from error
 
     async def _recipe(self) -> tuple[type[aio.AbstractConnection], dict[str, Any]]:
         if isinstance(self._pool, AdoptedPool):

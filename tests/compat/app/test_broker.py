@@ -185,6 +185,17 @@ def test_errors_about_a_url_name_the_setting_that_has_it(make_app):
         app.backend.get("key")
 
 
+@pytest.mark.parametrize(
+    "url", ["redis://host/0?cache=1", "redis://host/0?socket_timeout=long", "rediss://host/0?ssl_cert_reqs=some"]
+)
+def test_errors_about_an_option_of_a_url_name_the_setting_that_has_it(make_app, url):
+    """They come up when the first connection is made, and a program may have several URLs."""
+    with pytest.raises(ConfigError, match=r"^broker_url is '"):
+        make_app(broker=url).send_task("any")
+    with pytest.raises(ConfigError, match=r"^result_backend is '"):
+        make_app(backend=url).backend.get("key")
+
+
 def test_without_a_broker_the_environment_says_where(app, monkeypatch):
     """By Rails' variables; else it is the local Redis."""
     assert redis_settings(app).url == "redis://localhost:6379/0"

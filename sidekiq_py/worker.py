@@ -20,6 +20,7 @@ from sidekiq_py.engine.prefork.questions import Questions
 from sidekiq_py.engine.prefork.scaling import Load, ScalingPolicy
 from sidekiq_py.engine.prefork.sidecar import ALL, CHILDREN, PARENT, Role
 from sidekiq_py.engine.prefork.supervisor import Supervisor
+from sidekiq_py.engine.report.standard_streams import open_missing_streams
 from sidekiq_py.engine.upkeep.process_end import end_process_pools
 from sidekiq_py.engine.upkeep.thread_limits import explaining_thread_limits
 from sidekiq_py.errors import PoisonPillError
@@ -31,6 +32,7 @@ from sidekiq_py.registry import Registry, registry
 __all__ = (
     "ALL", "CHILDREN", "PARENT", "CapsuleConfig", "Config", "Hooks", "Launcher", "Load", "Message", "Notices",
     "Parent", "PoisonPillError", "Questions", "QueueConfig", "Registry", "Role", "ScalingPolicy", "Supervisor",
-    "UnitOfWork", "WorkerParts", "end_process_pools", "explaining_thread_limits", "hooks", "jobs_in_flight", "registry",
-    "rss_kb_of", "run_child", "run_worker", "server_middleware", "settings", "settle_memory", "wake_pipe",
+    "UnitOfWork", "WorkerParts", "end_process_pools", "explaining_thread_limits", "hooks", "jobs_in_flight",
+    "open_missing_streams", "registry", "rss_kb_of", "run_child", "run_worker", "server_middleware", "settings",
+    "settle_memory", "wake_pipe",
 )  # fmt: skip

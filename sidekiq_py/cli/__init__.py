@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from sidekiq_py.cli.version import show_version
+from sidekiq_py.engine.report.standard_streams import open_missing_streams
 from sidekiq_py.errors import ConfigError, SidekiqError
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class LazyGroup(click.Group):
         Say where a flag belongs that is given before the command: at the end. Without a command, as for Ruby's
         `sidekiq`, it is a worker's. With Celery's -A, the program is the wrong one.
         """
-        _open_missing_streams()
+        open_missing_streams()
         given = list(args)
         names_app = any(word == "--app" or word.startswith(("-A", "--app=")) for word in given)
         if names_app and not ctx.resilient_parsing:
@@ -169,19 +170,6 @@ def _reporting_a_full_disk() -> Iterator[None]:
         if error.errno != errno.ENOSPC:
             raise
         raise click.ClickException(f"The output could not be written: {error.strerror}.") from error
-
-
-def _open_missing_streams() -> None:
-    """
-    Discard what is written to a stream that was closed when the program started. Such an input is empty.
-
-    Programs that a job starts get these streams, too.
-    """
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            stream = open(os.devnull, mode)  # noqa: SIM115 — it stays open
-            os.set_inheritable(stream.fileno(), True)
-            setattr(sys, name, stream)
 
 
 def _print_any_name() -> None:

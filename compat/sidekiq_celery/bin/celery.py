@@ -21,10 +21,9 @@ from sidekiq_celery.bin.ruby_steps import ruby_steps
 from sidekiq_celery.bin.run import run
 from sidekiq_celery.bin.tasks import call, purge, report, result
 from sidekiq_celery.bin.worker import worker
+from sidekiq_py.worker import open_missing_streams
 
 __all__ = ("celery", "main")
-
-_STANDARD_ERROR = 2
 
 
 def _change_directory(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
@@ -129,22 +128,10 @@ def _add_user_options(app: Any) -> None:
 
 def main() -> Any:
     """Run the command line of this process."""
-    _open_missing_streams()
+    open_missing_streams()
     try:
         return celery(auto_envvar_prefix="CELERY", prog_name="sidekiq-celery")
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
         raise SystemExit(f"Error: The output could not be written: {error.strerror}.") from error
-
-
-def _open_missing_streams() -> None:
-    """
-    Discard what is written to a standard stream that was closed when the process started.
-
-    Otherwise a pipe or a connection of the worker would get its descriptor, to which a library in C may print an error,
-    and a program that a task starts could not print at all.
-    """
-    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STANDARD_ERROR:
-        os.set_inheritable(descriptor, True)
-    os.close(descriptor)

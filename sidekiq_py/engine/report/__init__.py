@@ -1,1 +1,1 @@
-"""A worker's reports: log lines, log files, systemd."""
+"""A worker's reports: log lines, log files, the standard streams, systemd."""

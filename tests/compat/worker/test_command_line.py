@@ -644,6 +644,23 @@ def test_a_worker_starts_without_standard_error(redis_url: str, redis_client: re
         worker.wait()
 
 
+def test_commands_run_without_standard_streams(redis_url: str, tmp_path: Path) -> None:
+    """A program may print while it is loaded, and a question that nobody can answer ends the command."""
+    (tmp_path / "printing_app.py").write_text(
+        "import sys\nfrom sidekiq_celery import Celery\nsys.stdout.write('loading')\napp = Celery('printing')\n"
+    )
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" <&- >&-', "sh", *command("-A", "printing_app", "--workdir", str(tmp_path), "purge")],
+        env={**os.environ, **environment(REDIS_URL=redis_url)},
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr) == (1, "Aborted!\n")
+
+
 START_AT_ONCE = """
 import os, pathlib, sys
 from sidekiq_celery.exceptions import ImproperlyConfigured

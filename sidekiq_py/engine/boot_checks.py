@@ -13,6 +13,7 @@ from sidekiq_py.errors import ConfigError, RedisError, RedisReplyError, Unsuppor
 from sidekiq_py.logs import log
 from sidekiq_py.redis_access.connection import server_info
 from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.replies import raise_first
 from sidekiq_py.redis_access.connection.server_info import OLDEST_REDIS, ServerInfo
 from sidekiq_py.redis_access.connection.settings import place
 from sidekiq_py.redis_access.job_path import in_flight
@@ -72,8 +73,7 @@ def check_redis(pool: Pool, *, queues: Sequence[str] = ("default",), keeps_in_fl
             f"{url} does not know {' and '.join(unknown)}, which a worker needs to run its scripts. "
             "Remove that `rename-command` from the server's configuration, or point REDIS_URL at another server"
         )
-    _refuse_forbidden(pool, url, queues[:_MOST_QUEUES], keeps_in_flight=keeps_in_flight)
-    _warn_if_jobs_are_not_counted(pool)
+    _check_rights(pool, url, queues[:_MOST_QUEUES], keeps_in_flight=keeps_in_flight)
     policy = server.maxmemory_policy
     if policy is not None and policy != "noeviction":
         log.warning(
@@ -117,39 +117,38 @@ def warn_of_ruby_outside(pool: Pool) -> None:
         )
 
 
-def _refuse_forbidden(pool: Pool, url: str, queues: Sequence[str], *, keeps_in_flight: bool) -> None:
-    """Raise if this user may not use a worker's keys or run scripts. Nothing is written."""
+def _check_rights(pool: Pool, url: str, queues: Sequence[str], *, keeps_in_flight: bool) -> None:
+    """
+    Raise if this user may not use a worker's keys or run scripts, and warn if it may not count jobs. Nothing is
+    written.
+    """
     names = [*map(keys.queue, queues), *_SHARED_KEYS]
-    owned = [keys.OWNERS, keys.in_flight(""), keys.lease("")] if keeps_in_flight else []
+    inbox = keys.inbox("", queues[0])
+    # No owner has the empty name, so its inbox is empty. A job that could be moved but not removed would run again and
+    # again.
+    owned = [("LMOVE", inbox, inbox, "RIGHT", "LEFT"), ("LPOS", inbox, ""), ("LREM", inbox, -1, "")]
+    if keeps_in_flight:
+        names += [keys.OWNERS, keys.in_flight(""), keys.lease("")]
+    # A user who may count is told that this is no number.
+    count = ("INCRBY", keys.STAT_PROCESSED, "none")
+    *replies, counted = pool.replies([("EXISTS", *names), *(owned if keeps_in_flight else ()), count])
     try:
-        pool.command("EXISTS", *names, *owned)
+        raise_first(replies)
         if keeps_in_flight:
-            # No owner has the empty name, so nothing is renewed and its inbox is empty.
+            # Nothing is renewed.
             pool.run(lambda link: in_flight.renew(link, "", "", 1))
-            inbox = keys.inbox("", queues[0])
-            # A job that could be moved but not removed would run again and again.
-            for command in (("LMOVE", inbox, inbox, "RIGHT", "LEFT"), ("LPOS", inbox, ""), ("LREM", inbox, -1, "")):
-                pool.command(*command)
     except RedisReplyError as error:
         # Any other error may be temporary.
-        if error.code != "NOPERM":
-            return
-        raise ConfigError(
-            f"{url} forbids this user something that a worker needs: {error}. Allow the keys {_acl_keys(pool)} "
-            "and the commands +@all -@dangerous, or those that docs/redis.md lists one by one"
-        ) from error
-
-
-def _warn_if_jobs_are_not_counted(pool: Pool) -> None:
-    """A script that counts jobs skips what is refused, so nothing else would tell. Nothing is written."""
-    try:
-        # A user who may do this is told that it is no number.
-        pool.command("INCRBY", keys.STAT_PROCESSED, "none")
-    except RedisReplyError as error:
         if error.code == "NOPERM":
-            log.warning(
-                "the jobs that this worker runs are not counted as processed or failed: %s%s", error, rights_hint(error)
-            )
+            raise ConfigError(
+                f"{url} forbids this user something that a worker needs: {error}. Allow the keys {_acl_keys(pool)} "
+                "and the commands +@all -@dangerous, or those that docs/redis.md lists one by one"
+            ) from error
+    if isinstance(counted, RedisReplyError) and counted.code == "NOPERM":
+        # A script that counts jobs skips what is refused, so nothing else would tell.
+        log.warning(
+            "the jobs that this worker runs are not counted as processed or failed: %s%s", counted, rights_hint(counted)
+        )
 
 
 def _acl_keys(pool: Pool) -> str:

@@ -461,12 +461,12 @@ def give_back(link: Link, owner: Owner, units: Sequence[UnitOfWork]) -> None:
     If another program has overwritten the key that held a job, only this process still has its bytes.
     """
     try:
-        moved = in_flight.give_back(link, owner.name, [unit.field for unit in units], _listed_among(units))
+        listed = _listed_among(units)
+        moved = in_flight.give_back(link, owner.name, [unit.field for unit in units], listed)
         if moved < len(units):
-            for unit in reversed(units):
-                # With a token, the job's end has been written.
-                if not unit.unheld_token:
-                    in_flight.give_back_if_overwritten(link, owner.name, unit.field, unit.raw, unit.listed)
+            # With a token, the job's end has been written.
+            unwritten = {unit.field: unit.raw for unit in units if not unit.unheld_token}
+            in_flight.give_back_overwritten(link, owner.name, unwritten, listed)
     finally:
         owner.note_returned((unit.queue, unit.raw) for unit in units)
 

@@ -384,11 +384,23 @@ def give_back_listed(link: Link, owner: str, jobs: Iterable[tuple[str, bytes]]) 
     return give_back(link, owner, listed, listed)
 
 
-def give_back_if_overwritten(link: Link, owner: str, field: bytes, raw: bytes, listed: bytes | None) -> None:
-    """Put a job back in its queue by its bytes if `is_overwritten`, so that no process could do it from the key."""
-    if is_overwritten(link, owner, field, listed):
-        name = split_field(field)[2]
-        settle_script.write(link, [("RPUSH", keys.queue(name), raw)], [("SADD", keys.QUEUES, name)])
+def give_back_overwritten(link: Link, owner: str, jobs: Mapping[bytes, bytes], listed: Mapping[bytes, bytes]) -> None:
+    """
+    Put those jobs back in their queues by their bytes whose key `is_overwritten`: no process could do it from the key.
+
+    Args:
+        jobs: The jobs' bytes by field, in the order in which they should run.
+        listed: Those that are in inboxes.
+    """
+    # Of a process that was considered dead, no job moves, so each key is asked about once.
+    found: dict[str, bool] = {}
+    for field, raw in reversed(list(jobs.items())):
+        key = _key_of(owner, field, listed.get(field))
+        if key not in found:
+            found[key] = is_overwritten(link, owner, field, listed.get(field))
+        if found[key]:
+            name = split_field(field)[2]
+            settle_script.write(link, [("RPUSH", keys.queue(name), raw)], [("SADD", keys.QUEUES, name)])
 
 
 def give_back_at_process_end(link: Link, jobs: Iterable[tuple[str, Sequence[bytes], Mapping[bytes, bytes]]]) -> None:

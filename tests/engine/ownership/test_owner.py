@@ -341,6 +341,39 @@ def test_one_suspect_with_a_death_at_a_time(ownership: Ownership) -> None:
     assert ownership.reserve_exclusive()
 
 
+def test_whether_the_key_of_jobs_was_overwritten_is_asked_once(
+    link: Link, ownership: Ownership, redis_client: redis.Redis
+) -> None:
+    """None of them moves if this process was considered dead, and its stop waits for each answer."""
+    owner = ownership.current
+    for number in range(20):
+        field = f"1.{number}@default".encode()
+        owner.units[field] = UnitOfWork(field, "default", owner, field, False, monotonic(), is_listed=True)
+    redis_client.config_resetstat()
+
+    give_back(link, owner, list(owner.units.values()))
+
+    assert redis_client.info("commandstats")["cmdstat_type"]["calls"] == 1
+
+
+def test_jobs_whose_key_was_overwritten_go_back_in_their_order(
+    link: Link, ownership: Ownership, redis_client: redis.Redis
+) -> None:
+    """Those of other keys go back as ever."""
+    owner = enter(link, ownership)
+    fields = [b"1.0@default", b"1.1@low", b"1.2@low"]
+    units = [
+        UnitOfWork(field, field[4:].decode(), owner, field, False, monotonic(), is_listed=True) for field in fields
+    ]
+    redis_client.lpush(f"sidekiq_py:inbox:{owner.name}:default", fields[0])
+    redis_client.set(f"sidekiq_py:inbox:{owner.name}:low", "foreign")
+
+    give_back(link, owner, units)
+
+    assert redis_client.lrange("queue:default", 0, -1) == [b"1.0@default"]
+    assert redis_client.lrange("queue:low", 0, -1) == [b"1.2@low", b"1.1@low"]
+
+
 def test_who_leaves_takes_nothing_along(link: Link, ownership: Ownership, redis_client: redis.Redis) -> None:
     """Not even what came in a fetch whose reply was never read, by an owner that does not know it is entered."""
     push(redis_client, "a", "b")

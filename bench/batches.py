@@ -201,6 +201,4 @@ def run(pushed: int = PUSHED, drained: int = DRAINED, rounds: int = ROUNDS) -> l
 
 
 if __name__ == "__main__":
-    sizes = [int(word) for word in sys.argv[1:]]
-    for name, value in run(*sizes):
-        print(f"{name:60} {value}")
+    ground.main(run)

@@ -185,5 +185,4 @@ def _growth_rows(ours: Side, theirs: Side, count: int = 100_000) -> list[tuple[s
 
 
 if __name__ == "__main__":
-    for row in run():
-        print(": ".join(row))
+    ground.main(run)

@@ -7,11 +7,11 @@ workers share the other one. `start`: the time until the last one is registered.
 from TERM to all until the last one has ended; after that no worker may be left in Redis.
 """
 
-import sys
 import time
 
 import redis
 
+from bench import ground
 from bench.fleet_loads import at_rest
 from bench.fleet_sides import SETTLE_SECONDS, Shape, fleet, has_ruby, pinned_server
 
@@ -44,5 +44,4 @@ def _left(client: "redis.Redis[bytes]") -> str:
 
 
 if __name__ == "__main__":
-    for name, value in run(*[int(word) for word in sys.argv[1:]]):
-        print(f"{name:60} {value}")
+    ground.main(run)

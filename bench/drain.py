@@ -160,5 +160,4 @@ def run(count: int = 100_000, rounds: int = 3) -> list[tuple[str, str]]:
 
 
 if __name__ == "__main__":
-    for name, value in run():
-        print(f"{name:55} {value}")
+    ground.main(run)

@@ -27,6 +27,7 @@ from pathlib import Path
 
 import hiredis
 
+from bench import ground
 from bench.fleet_counters import Counters, interval, ratio
 from bench.fleet_loads import at_rest, of_backlog, of_jobs, packed
 from bench.fleet_monitor import Seen, recorded
@@ -409,3 +410,7 @@ def _carried(server: Server, script: Script, size: int) -> Carried:
         raise RuntimeError(f"Redis rejected replayed commands: {crowd.errors.most_common(3)}")
     job_us = work.cpu_us / jobs
     return Carried(max(0.0, 1 - upkeep) * 1e6 / job_us, job_us, upkeep, work.cpu_us / work.seconds / 1e6)
+
+
+if __name__ == "__main__":
+    ground.main(run)

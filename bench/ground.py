@@ -1,5 +1,7 @@
 """What all benchmarks share: a private Redis, workers in both languages, and jobs to drain."""
 
+import argparse
+import inspect
 import os
 import platform
 import shutil
@@ -8,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,6 +20,20 @@ ROOT = Path(__file__).resolve().parent.parent
 QUEUE = "queue:default"
 SERVER_CORE, OTHER_CORE = 0, 1
 _CORES = os.sched_getaffinity(0)
+
+
+def main(run: Callable[..., Iterable[tuple[str, ...]]]) -> None:
+    """Run one benchmark as a program, with the sizes that its command line gives, and print its rows."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m bench.{Path(sys.argv[0]).stem}",
+        description=sys.modules[run.__module__].__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    for size in inspect.signature(run).parameters.values():
+        kind = type(size.default)
+        parser.add_argument(size.name, nargs="?", type=kind, default=size.default, help=f"{size.default:,} if left out")
+    for name, *values in run(**vars(parser.parse_args())):
+        print(f"{name:60} {' | '.join(values)}", flush=True)
 
 
 def free_port() -> int:

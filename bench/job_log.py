@@ -88,5 +88,4 @@ def run() -> list[tuple[str, str]]:
 
 
 if __name__ == "__main__":
-    for name, value in run():
-        print(f"{name:60} {value}")
+    ground.main(run)

@@ -127,5 +127,4 @@ def run(jobs: int = JOBS, rounds: int = ROUNDS, huge_size: int = HUGE_SIZE) -> l
 
 
 if __name__ == "__main__":
-    for name, value in run():
-        print(f"{name:60} {value}")
+    ground.main(run)

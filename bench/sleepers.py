@@ -26,5 +26,4 @@ def run() -> list[tuple[str, str]]:
 
 
 if __name__ == "__main__":
-    for name, value in run():
-        print(f"{name:55} {value}")
+    ground.main(run)

@@ -202,5 +202,4 @@ def _row(few: Side, many: Side, path: str) -> str:
 
 
 if __name__ == "__main__":
-    for name, value in run():
-        print(f"{name:45} {value}", flush=True)
+    ground.main(run)

@@ -1,17 +1,34 @@
 """The bench of fleets: what it reckons with, and that one tiny fleet can be measured."""
 
 import math
+import runpy
+import sys
 
 import pytest
 
 pytest.importorskip("starlette")
 
 from bench import drain, push
-from bench.__main__ import Section, question_of, with_section
+from bench.__main__ import QUESTIONS, Section, question_of, with_section
 from bench.fleet import Cell, Plan, findings, summary, table
 from bench.fleet_counters import Cost, Counters, interval, ratio
 from bench.fleet_monitor import Seen, parsed, sent_shares
 from bench.fleet_simulation import turns
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.filterwarnings("ignore:.*found in sys.modules")
+def test_the_help_of_a_benchmark_says_what_it_measures_and_runs_nothing(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Some run for half an hour on all cores."""
+    monkeypatch.setattr(sys, "argv", [name, "--help"])
+
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module(f"bench.{name}", run_name="__main__", alter_sys=True)
+
+    assert ended.value.code == 0
+    assert question_of(QUESTIONS[name]) in capsys.readouterr().out
 
 
 def test_a_cost_is_what_the_work_took_above_the_fleet_at_rest() -> None:

@@ -240,7 +240,8 @@ class Poller:
         )
         if look.holder != self._identity.encode():
             self._lease_at = at
-        elif renews:
+        elif look.is_renewed:
+            # Otherwise, the script renews it in time.
             self._note_renewal(at)
         is_due, comes_soon, comes = look.dues
         self._is_at_rest = look.will_notice and not comes

@@ -34,11 +34,13 @@ class Look(NamedTuple):
         dues: For each moment that was asked about, True if any member of the waiting sets is due by then.
         holder: The identity of the process that holds the poller's lease; None if it has lapsed.
         will_notice: True if `wait` will notice changes.
+        is_renewed: True if Redis has accepted the renewal of the lease that was asked for.
     """
 
     dues: list[bool]
     holder: bytes | None
     will_notice: bool
+    is_renewed: bool
 
 
 class DueWatch:
@@ -69,7 +71,7 @@ class DueWatch:
                 lease of another process that has taken over meanwhile would then last longer as well.
 
         Raises:
-            RedisError: Redis cannot be reached, or is in trouble.
+            RedisError: Redis cannot be reached, or is in trouble. A user who may not use EXPIRE can still look.
         """
         lease: list[Command] = [("GET", keys.POLLER_LEASE)]
         if renew_for:
@@ -81,7 +83,12 @@ class DueWatch:
         if renew_for:
             self._is_proven = False
         replies, is_tracked = self._ask(commands) if is_on else (self._pool.replies(commands), False)
-        return Look(noted_due(replies[len(lease) :]), raise_first(replies[: len(lease)])[0], is_tracked and is_proven)
+        holder, *renewal = replies[: len(lease)]
+        is_refused = any(isinstance(reply, RedisReplyError) and not reply.is_about_server for reply in renewal)
+        raise_first([holder] if is_refused else replies[: len(lease)])
+        return Look(
+            noted_due(replies[len(lease) :]), holder, is_tracked and is_proven, bool(renewal) and not is_refused
+        )
 
     def wait(self, seconds: float) -> bool:
         """Wait until a waiting set changes or `abandon` is called: True. Returns False after *seconds*."""

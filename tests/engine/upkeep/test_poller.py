@@ -333,6 +333,19 @@ def test_a_user_who_may_not_see_when_the_lease_ends_respects_and_takes_it(
     assert polling.reported == []
 
 
+def test_a_user_who_may_not_use_expire_keeps_the_lease(restricted: tuple[Polling, redis.Redis]) -> None:
+    """The script that takes it renews it, too. The heartbeat reports the right that is missing."""
+    polling, client = restricted
+    client.execute_command("ACL", "SETUSER", "worker", "~processes", "-expire")
+    poller = polling.poller()
+
+    poller.start()
+
+    eventually(lambda: client.info("commandstats").get("cmdstat_expire", {}).get("rejected_calls", 0) > 2)
+    assert poller.is_quick
+    assert polling.reported == []
+
+
 def test_where_the_lease_is_a_foreign_key_due_jobs_are_moved_at_sidekiqs_pace(
     polling: Polling, redis_client: redis.Redis
 ) -> None:

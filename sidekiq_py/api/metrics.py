@@ -125,7 +125,7 @@ class Metrics(OfRedis):
 
     def totals(self, *, minutes: int | None = None, hours: int | None = None) -> list[tuple[datetime, MetricsPoint]]:
         """
-        The sums over all classes by minute, or with *hours* by ten minutes, oldest first. One round trip.
+        The sums over all classes by minute, or with *hours* by ten minutes, oldest first.
 
         Args:
             minutes: As for `top_jobs`.

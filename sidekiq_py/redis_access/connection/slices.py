@@ -25,11 +25,16 @@ def lists_of(items: Iterable[T], most: int) -> Iterator[list[T]]:
 
 def slices_by_bytes(items: Iterable[T], bytes_of: Callable[[T], int]) -> Iterator[list[T]]:
     """*items*, in order, in slices of at most `SLICE_BYTES`; a larger item is alone in its slice."""
+    return slices_by_size(items, bytes_of, SLICE_BYTES)
+
+
+def slices_by_size(items: Iterable[T], size_of: Callable[[T], int], most: int) -> Iterator[list[T]]:
+    """*items*, in order, in slices with a size of at most *most*; a larger item is alone in its slice."""
     part: list[T] = []
     total = 0
     for item in items:
-        size = bytes_of(item)
-        if part and total + size > SLICE_BYTES:
+        size = size_of(item)
+        if part and total + size > most:
             yield part
             part, total = [], 0
         part.append(item)

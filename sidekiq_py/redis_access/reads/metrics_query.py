@@ -5,13 +5,13 @@ Sidekiq 7 and 8 use different keys for them, so a fleet of both has two sets of 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
-from typing import Any
+from itertools import chain, islice
+from typing import Any, NamedTuple
 
 from sidekiq_py.redis_access.connection.link import Command
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import pairs, texts
-from sidekiq_py.redis_access.connection.slices import slices_of
+from sidekiq_py.redis_access.connection.slices import slices_by_size, slices_of
 from sidekiq_py.redis_access.connection.transaction import transact
 from sidekiq_py.wire import metrics_keys
 from sidekiq_py.wire.number_text import to_i
@@ -20,10 +20,11 @@ _GENERATIONS = (8, 7)
 _BUCKETS = len(metrics_keys.BUCKET_BOUNDS_MS)
 _MARKS_SECONDS = 90 * 24 * 3600
 _MARK_LOCK_SECONDS = 60
-# HGETALL held up Redis for 200 ms when jobs of 50,000 classes had run in a minute.
+# HGETALL held up Redis for 200 ms when jobs of 50,000 classes had run in a minute. So many fields are also the most in
+# one round trip, as Redis replies to all of its commands before it serves anybody else.
 _PAGE_FIELDS = 10_000
-# How many keys to read in one round trip.
-_SLICE = 1000
+# The most commands in one round trip.
+_SLICE = 2000
 
 Counts = dict[str, int]
 """`<class>|p`, `<class>|f`, `<class>|ms` → sum."""
@@ -99,13 +100,8 @@ def _sums(pool: Pool, groups: Sequence[Sequence[str]], job_class: str | None) ->
 
 def _counts(pool: Pool, names: Sequence[str], job_class: str | None) -> Iterator[Counts]:
     if job_class is None:
-        starts = _in_slices(pool, [_page_of(name, b"0") for name in names])
-        for name, start in zip(names, starts, strict=True):
-            yield {
-                field.decode(errors="replace"): to_i(value)
-                for flat in _pages_from(pool, name, start)
-                for field, value in pairs(flat)
-            }
+        for pages in _all_pages(pool, names):
+            yield {field.decode(errors="replace"): to_i(value) for flat in pages for field, value in pairs(flat)}
     else:
         # A hash has three fields for each class, and a fleet may have thousands of classes.
         fields = [f"{job_class}|{metric}" for metric in ("p", "f", "ms")]
@@ -113,8 +109,35 @@ def _counts(pool: Pool, names: Sequence[str], job_class: str | None) -> Iterator
             yield {field: to_i(value) for field, value in zip(fields, values, strict=False) if value is not None}
 
 
-def _page_of(name: str, cursor: bytes) -> Command:
-    return ("HSCAN", name, cursor, "COUNT", _PAGE_FIELDS)
+def _all_pages(pool: Pool, names: Sequence[str]) -> Iterator[Iterator[list[bytes]]]:
+    """The pages of each hash. Small hashes take one round trip together."""
+    fields = max(1, _PAGE_FIELDS // max(1, len(names)))
+    commands = [command for name in names for command in (("HLEN", name), _page_of(name, b"0", fields))]
+    replies = [*_in_slices(pool, commands)]
+    begun = [
+        _Begun(name, start, size or 0) for name, size, start in zip(names, replies[::2], replies[1::2], strict=True)
+    ]
+    for part in slices_by_size(begun, lambda one: one.size if one.has_more else 0, _PAGE_FIELDS):
+        more = _in_slices(pool, [_page_of(one.name, one.start[0]) for one in part if one.has_more])
+        for one in part:
+            rest = _pages_from(pool, one.name, next(more)) if one.has_more else ()
+            yield chain([one.start[1]] if one.start else [], rest)
+
+
+class _Begun(NamedTuple):
+    """A hash with its first page, behind its cursor, and its number of fields. What cannot be read has no page."""
+
+    name: str
+    start: Sequence[Any]
+    size: int
+
+    @property
+    def has_more(self) -> bool:
+        return bool(self.start) and self.start[0] != b"0"
+
+
+def _page_of(name: str, cursor: bytes, fields: int = _PAGE_FIELDS) -> Command:
+    return ("HSCAN", name, cursor, "COUNT", fields)
 
 
 def _pages_from(pool: Pool, name: str, start: Sequence[Any]) -> Iterator[list[bytes]]:
@@ -125,7 +148,7 @@ def _pages_from(pool: Pool, name: str, start: Sequence[Any]) -> Iterator[list[by
         start = [] if cursor == b"0" else pool.command(*_page_of(name, cursor))
 
 
-def _in_slices(pool: Pool, commands: Sequence[Command]) -> Iterator[list[Any]]:
+def _in_slices(pool: Pool, commands: Sequence[Command]) -> Iterator[Any]:
     # A key of the wrong type must not hide the other minutes and days.
     return (reply or [] for part in slices_of(commands, _SLICE) for reply in pool.well_typed(part))
 

@@ -225,10 +225,7 @@ class Awaiting(_Base):
 
     def forget(self, task_id: str) -> None:
         """Remove a result. Every handle that waits for it stops waiting."""
-        key = self.get_key_for_task(task_id)
-        with self._awaited_lock:
-            waiting = [deliver for deliver, awaited in self._awaited.items() if awaited == key]
-        for deliver in waiting:
+        for deliver in self._listener.watching(self.get_key_for_task(task_id)):
             self._stop_awaiting(deliver)
         super().forget(task_id)
 

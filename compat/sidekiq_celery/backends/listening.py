@@ -72,6 +72,11 @@ class Listener:
                 self._changed.add(key)
             self._wake()
 
+    def watching(self, key: bytes) -> list[Deliver]:
+        """Who watches *key*."""
+        with self._lock:
+            return list(self._waiting.get(key, ()))
+
     def unwatch(self, keys: Iterable[bytes], deliver: Deliver) -> None:
         """Stop calling *deliver*, except for a text that is being delivered already."""
         with self._lock:

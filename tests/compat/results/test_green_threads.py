@@ -20,7 +20,7 @@ def wait():
     answers.append(app.AsyncResult(task_id).get(timeout=30))
 
 def store():
-    while len(app.backend._listener._waiting.get(f"celery-task-meta-{task_id}".encode(), ())) < 3:
+    while len(app.backend._listener.watching(f"celery-task-meta-{task_id}".encode())) < 3:
         time.sleep(0.01)
     app.backend.mark_as_done(task_id, 42)
 

@@ -397,6 +397,20 @@ def test_waiting_goes_on_when_redis_comes_back(
         assert waiting.result() == 42
 
 
+def test_a_listener_knows_who_watches_a_key(app: Celery) -> None:
+    """To forget one of 10,000 awaited results, the others need not be looked at."""
+    one, other = app.AsyncResult("one"), app.AsyncResult("other")
+    for result in (one, other):
+        result.then(print)
+    listener = app.backend._listener
+
+    assert listener.watching(b"celery-task-meta-one") == [one._deliver]
+    one.forget()
+    assert listener.watching(b"celery-task-meta-one") == []
+    assert listener.watching(b"celery-task-meta-other") == [other._deliver]
+    other.forget()
+
+
 def test_a_forgotten_result_is_not_listened_for_any_more(app: Celery, redis_client: redis.Redis) -> None:
     """By whichever handle it is forgotten; Redis shows the channel as long as somebody listens."""
     calls: list[Any] = []

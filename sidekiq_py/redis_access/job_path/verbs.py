@@ -62,7 +62,10 @@ class Verbs:
         script = self._scripts.get(name)
         if script is None:
             # Sorted, so that all processes with the same extensions send the same script.
-            texts = [f"VERBS.{verb} = {self._known[verb].source.strip()}" for verb in sorted(self._known)]
+            texts = [
+                f"if name == '{verb}' then return {source.strip()}\nend"
+                for verb, (_, source) in sorted(self._known.items())
+            ]
             script = self._scripts[name] = Script.of_text(name, text_of(name).replace("--@verbs", "\n".join(texts)))
         return script
 

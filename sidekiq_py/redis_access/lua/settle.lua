@@ -31,14 +31,13 @@
 --                                            entered and has its lease, then the job goes straight in flight, in <hash>
 --                                            under <field>. Keys are given by their numbers
 --
--- Commands of extensions (verbs) are Lua that the caller inserts below: VERBS.NAME = {look = ..., run = ...}. Both are called
+-- Commands of extensions (verbs) are Lua that the caller inserts below: {look = ..., run = ...}. Both are called
 -- with the key and a table of the words after it. `look` must not write; if it returns a text, the whole script is refused.
 --
 -- Reply: 1, or {number of the notices} if a job was taken. 0 if the job was not in flight: another process owns it by
 -- now, and nothing was written. Error: WRONGTYPE or ERR with the name of the key; nothing was written.
 
-local VERBS = {}
---@verbs
+--@part verbs
 
 -- -1 if the job is nearer to the tail of a long list, 1 if it is nearer to the head, nil if it is not there. People delete the
 -- newest or the oldest jobs of a queue. Among 100,000, a search from the wrong end takes Redis 9 ms.
@@ -67,7 +66,7 @@ end
 local function remove()
   if is_listed then
     redis.call('LREM', KEYS[1], from_end, ARGV[1])
-  else
+  elseif is_scored or ARGV[1] ~= '' then
     redis.call(is_scored and 'ZREM' or 'HDEL', KEYS[1], ARGV[1])
   end
 end
@@ -111,7 +110,7 @@ end
 local function is_forbidden(at, verb, key)
   if not redis.acl_check_cmd or verb == 'UNLESS' or verb == 'HELD' then return false end
   if verb == 'TAKE' then return not redis.acl_check_cmd('LPUSH', key, '') end
-  if verb == 'ONCE' or verb == 'JOIN' then return not redis.acl_check_cmd('HSETNX', key, '', 1) end
+  if verb == 'ONCE' or verb == 'JOIN' then return not redis.acl_check_cmd('HSETNX', key, '', '1') end
   -- An error means that this Redis does not know the command, or not with these words; it is refused when it runs.
   local is_known, may = pcall(redis.acl_check_cmd, verb, key, unpack(ARGV, at + 3, at + ARGV[at]))
   return is_known and not may
@@ -188,27 +187,28 @@ local function obstacle()
 end
 
 -- A single Redis command fails or succeeds as a whole, so it needs no check in advance.
-if vital > 1 or next(VERBS) then
+if vital > 1 or (vital == 1 and VERBS[ARGV[FIRST + 1]]) then
   local why = obstacle()
   if why then return redis.error_reply(why) end
 end
 
 -- Changes nothing, and fails if memory is full. After any other write, Redis would not refuse the push for that.
 if ARGV[2] == '3' then
-  local reply = redis.pcall('ZADD', KEYS[1], 'XX', 0, '')
+  local reply = redis.pcall('ZADD', KEYS[1], 'XX', '0', '')
   if type(reply) == 'table' and reply.err and string.find(reply.err, 'OOM ', 1, true) then
     return redis.error_reply("OOM command not allowed when used memory > 'maxmemory'")
   end
 end
 
 -- Removes nothing: no job begins with a NUL. But once a script has written, Redis does not refuse its writes for lack of memory,
--- and ending the job frees memory. A user who may not remove the job is refused here, before any write that would be repeated.
--- LREM looks at each job of a long list for that. LTRIM does not, and Redis can tell since 7.0 whether the user may use LREM.
+-- and ending the job frees memory; a push ends none. A user who may not remove the job is refused here, before any write that would
+-- be repeated. LREM looks at each job of a long list for that. LTRIM does not, and Redis can tell since 7.0 whether the user may use
+-- LREM.
 local has_written = ARGV[2] == '4' and redis.acl_check_cmd and redis.acl_check_cmd('LREM', KEYS[1], 1, '')
   and not redis.pcall('LTRIM', KEYS[1], 0, -1).err
 if not has_written and is_listed then
   redis.call('LREM', KEYS[1], 1, '\0' .. ARGV[1])
-elseif not has_written then
+elseif not has_written and ARGV[2] ~= '3' then
   redis.call(is_scored and 'ZREM' or 'HDEL', KEYS[1], is_scored and '\0' .. ARGV[1] or '')
 end
 
@@ -253,7 +253,7 @@ local function judged(at, is_vital)
     text = joined(key, tonumber(ARGV[at + 5]))
     if not text then return n, 0 end
   end
-  if redis.call('HSETNX', key, mark, 1) == 0 then return n, 0 end
+  if redis.call('HSETNX', key, mark, '1') == 0 then return n, 0 end
   return 0, n, key, mark, ARGV[at + 6], text
 end
 

@@ -7,8 +7,7 @@
 --
 -- Reply: how many were still in flight; other processes own the rest by now. Error: nothing was written.
 
-local VERBS = {}
---@verbs
+--@part verbs
 
 local verb, key = VERBS[ARGV[1]], KEYS[#KEYS]
 local first, each = tonumber(ARGV[2]), tonumber(ARGV[3])

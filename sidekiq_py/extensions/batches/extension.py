@@ -32,6 +32,7 @@ from sidekiq_py.redis_access.connection.connections import is_same_database
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import name_in
 from sidekiq_py.redis_access.job_path.settle_script import Held, Join, Once, Unless
+from sidekiq_py.redis_access.job_path.watched_push import LEAST_JOBS
 from sidekiq_py.registry import Payload
 from sidekiq_py.wire.dialect import FloatText
 from sidekiq_py.wire.failure import error_class_name, error_text
@@ -134,7 +135,7 @@ class BatchExtension(Extension):
         jobs.write(steps.command("add", adds.bid, *words))
         jobs.push_once(steps.blocks_key(adds.bid), place.mark)
         jobs.when_pushed = place.confirm
-        if not adds.is_tracked and not jobs.scores:
+        if len(jobs) >= LEAST_JOBS and not adds.is_tracked and not jobs.scores:
             jobs.write_watched(_watched(adds, place, count, jobs.push_batches[0].queue, is_member))
 
     def deferred(self) -> adding.Deferred | None:

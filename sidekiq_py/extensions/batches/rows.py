@@ -30,7 +30,7 @@ was deleted by hand. `lost`: it is nowhere in Redis.
 """
 
 ROW_STATES: tuple[RowState, ...] = get_args(RowState)
-"""In the order of ROW_STATES in `lua/batch.lua`."""
+"""In the order of ROW_STATES in `lua/other_steps.lua`."""
 
 MOST_ROWS = 1000
 # Longer arguments are not kept in a row, because rows stay in Redis as long as the batch.

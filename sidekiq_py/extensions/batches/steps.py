@@ -19,14 +19,18 @@ from sidekiq_py.redis_access.job_path.verbs import Verb
 
 FOLDER = Path(__file__).parent / "lua"
 
-LIBRARY = (FOLDER / "batch.lua").read_text("utf-8")
+LIBRARY = (
+    (FOLDER / "batch.lua")
+    .read_text("utf-8")
+    .replace("--@other_steps\n", (FOLDER / "other_steps.lua").read_text("utf-8"))
+)
 _STEP = (FOLDER / "step.lua").read_text("utf-8")
 
 # The library is only created when a batch's command needs it, because the script also settles jobs outside of batches.
 VERB = Verb(
     "BATCH_STEP",
     f"""(function()
-local made
+local made, batch
 local function library()
   if not made then made = (function()
 {LIBRARY}
@@ -36,7 +40,8 @@ end)() end
 end
 local function call(phase, key, words)
   local step = table.remove(words, 1)
-  return library()[phase](step, library().batch_of(key), words)
+  if not batch or batch.key ~= key then batch = library().batch_of(key) end
+  return library()[phase](step, batch, words)
 end
 return {{
   look = function(key, words) return call('look', key, words) end,

@@ -11,9 +11,10 @@ import sidekiq_py as sidekiq
 from sidekiq_py import program
 from sidekiq_py.client import sync_client
 from sidekiq_py.errors import SidekiqError
-from sidekiq_py.extensions.batches import steps
+from sidekiq_py.extensions.batches import adding, steps
 from sidekiq_py.extensions.batches.member import KEY as MEMBER_KEY
 from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.scripts import Script
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from tests.extensions.batches.conftest import Program
 
@@ -112,6 +113,27 @@ def test_a_push_is_refused_or_counted(app: Program, clerk: Clerk) -> None:
 
     status = batch.status()
     assert (status.total, status.pending, status.state) == (len(app.waiting()), len(app.waiting()), "running")
+
+
+def test_a_push_by_ruby_s_script_is_refused_or_counted(app: Program, clerk: Clerk) -> None:
+    """It checks its own commands, because `add` does not know the keys of queues."""
+    script = Script.of_text("ruby_push", steps.LIBRARY + (steps.FOLDER / "ruby_push.lua").read_text("utf-8"))
+    batch = sidekiq.Batch()
+    with batch.jobs():
+        app.deed.perform_async("ok")
+        adds = adding.current()
+        assert adds is not None
+        place = adds.place(1)
+        names = [steps.key(batch.bid), "queues", "queue:other"]
+        added = [place.block, place.used, 1, 0, "0", adds.token, "", place.end, place.sender, place.mark, 0]
+        pushes = [3, "SADD", 2, "other", 3, "LPUSH", 3, "{}"]
+        clerk.may_all(False)
+        with suppress(SidekiqError):
+            clerk.pool.run(lambda link: script.run(link, names, [*added, *pushes]))
+        clerk.may_all(True)
+
+    assert batch.status().total == 1 + app.client.llen("queue:other")
+    assert app.client.scard("queues") == batch.status().total
 
 
 def test_a_batch_is_refused_or_opened(app: Program, clerk: Clerk) -> None:

@@ -17,6 +17,9 @@ while not why and ARGV[at] do
   local key = KEYS[tonumber(ARGV[at + 2])]
   local need, is = needs[ARGV[at + 1]], redis.call('TYPE', key).ok
   if need and is ~= 'none' and is ~= need then why = 'WRONGTYPE ' .. key .. ' is a ' .. is .. ', and Sidekiq needs a ' .. need end
+  if need and redis.acl_check_cmd and not redis.acl_check_cmd(ARGV[at + 1], key, '0', '') then
+    why = 'NOPERM this user may not use ' .. ARGV[at + 1] .. ' on ' .. key
+  end
   at = at + tonumber(ARGV[at]) + 1
 end
 if why then return redis.error_reply(why) end

@@ -330,6 +330,18 @@ def test_jobs_that_are_added_from_within_a_job_have_rows(app: Program, worker: A
     assert [row.args for row in batch.rows] == [["add"], ["ok", "added"]]
 
 
+def test_rows_expire_with_their_batch_before_any_job_has_run(app: Program, redis_client: redis.Redis) -> None:
+    """If no worker ever runs the jobs, a batch is gone after 30 days; its rows must not stay behind forever."""
+    batch = sidekiq.Batch(track=True)
+
+    with batch.jobs():
+        app.deed.perform_async("ok")
+
+    keys = redis_client.keys(f"{steps.key(batch.bid)}*")
+    assert len(keys) == 6
+    assert {round(redis_client.ttl(key) / 86400) for key in keys} == {30}
+
+
 def test_removed_members_have_no_row_and_all_keys_expire(app: Program, redis_client: redis.Redis) -> None:
     """With the batch."""
     batch = sidekiq.Batch(track=True)

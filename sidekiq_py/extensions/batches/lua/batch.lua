@@ -233,8 +233,12 @@ local function add(batch, words)
   redis.call('HSET', batch.key, unpack(written))
   redis.call('HSET', batch.blocks, unpack(added))
   if words[7] ~= '' then redis.call('HDEL', batch.blocks, words[7]) end
-  if words[10] and fields[3] == '1' then other_steps().add_rows(batch, tonumber(words[10]), words, 11) end
-  live_on(batch, now, not block[2], {fields[8], fields[9], fields[1], fields[10]}, left)
+  local has_new_key = not block[2]
+  if words[10] and fields[3] == '1' then
+    has_new_key = has_new_key or redis.call('TTL', batch.states) < 0
+    other_steps().add_rows(batch, tonumber(words[10]), words, 11)
+  end
+  live_on(batch, now, has_new_key, {fields[8], fields[9], fields[1], fields[10]}, left)
 end
 
 -- Returns what prevents a step, as `<CODE> <what>`; only reads.

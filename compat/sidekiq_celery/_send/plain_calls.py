@@ -181,6 +181,8 @@ def _job_of(plain: _PlainCall, args: Any, kwargs: Any, position: WorkflowPositio
     kept: list[Command] = []
     if chain:
         task_headers["flow"], kept = flow_store.keep_steps(root_id or task_id, chain)
+    elif chain is not None:
+        task_headers["chain"] = []
     text = dumps_known(task_headers) if plain.is_text and not chord else task_headers_json(task_headers, plain.template)
     return _Job(plain.template, task_id, arguments, text, kept)
 

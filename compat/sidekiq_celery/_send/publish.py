@@ -251,5 +251,12 @@ def _keep_chain(task_headers: dict[str, Any] | None, message: TaskMessage) -> li
     """Replace the rest of a chain in a payload with its place in Redis. Returns the commands that store it."""
     if not task_headers or "chain" not in task_headers:
         return []
-    task_headers["flow"], kept = flow_store.keep_steps(message.headers["root_id"], task_headers.pop("chain"))
+    chain = task_headers.pop("chain")
+    if not chain:
+        if "report" not in task_headers:
+            # The last step. The key moves to the end, where plain calls write it, too. In a job for Ruby, it would mean
+            # that a step follows.
+            task_headers["chain"] = []
+        return []
+    task_headers["flow"], kept = flow_store.keep_steps(message.headers["root_id"], chain)
     return kept

@@ -93,6 +93,9 @@ def task_headers_of_message(message: TaskMessage, ignores_results: Any) -> TaskH
     if headers.get("stamps"):
         task_headers["stamps"] = headers["stamps"]
     task_headers |= {name: embedded[name] for name in EMBEDDED if embedded.get(name)}
+    if embedded.get("chain") == []:
+        # The last step of a chain. Elsewhere there is no such key.
+        task_headers["chain"] = []
     own = {name: value for name, value in headers.items() if name not in _OWN_HEADERS}
     if own:
         task_headers["headers"] = own

@@ -34,7 +34,7 @@ def call_step(app: App, signature: Any, result: Any, request: Context, chain: An
         Exception: The signature cannot be published.
     """
     if nesting or not _is_sent_plainly(app, signature, result, request, chain):
-        behind = {"chain": chain} if chain else {}
+        behind = {} if chain is None else {"chain": chain}
         if nesting:
             behind["replaced_task_nesting"] = nesting
         maybe_signature(signature, app=app).apply_async((result,), **behind, **lineage(app, request))

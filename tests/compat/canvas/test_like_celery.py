@@ -77,6 +77,31 @@ def test_the_body_of_a_chord_behind_a_step_is_the_child_of_a_part(
     assert {k: parent for k, _, parent, _ in seen if k != "before"} == {"part": ids["before"], "body": ids["part"]}
 
 
+def test_the_last_step_of_a_chain_may_add_another(app: Celery, worker: TaskWorker, seen: list[Any]) -> None:
+    """Its `request.chain` is an empty list, however the step came to be the last one; elsewhere it is None."""
+    step = app.tasks["proj.step"]
+    chains: dict[str, Any] = {}
+
+    @app.task(name="proj.look", bind=True)
+    def look(self: Any, *args: Any, k: str) -> None:
+        chains[k] = list(self.request.chain) if self.request.chain is not None else None
+        if k == "last":
+            self.request.chain.append(step.si(k="added"))
+
+    worker.start()
+
+    look.delay(k="alone")
+    chain(look.si(k="the only one")).apply_async()
+    chord([look.si(k="part")], look.si(k="body")).apply_async()
+    group(chain(step.si(k="in a group"), look.si(k="last of a member"))).apply_async()
+    chain(app.tasks["proj.replaced"].si(), look.si(k="behind a replaced one")).apply_async()
+    chain(step.si(k="first"), look.si(k="last").set(headers={"own": "header"})).apply_async()
+
+    eventually(lambda: len(chains) == 7 and any(k == "added" for k, *_ in seen))
+    last_ones = ("the only one", "last of a member", "behind a replaced one", "last")
+    assert chains == {"alone": None, "part": None, "body": None, **{key: [] for key in last_ones}}
+
+
 def test_a_step_that_never_runs_has_its_call_stored(
     app: Celery, worker: TaskWorker, seen: list[Any], redis_client: redis.Redis
 ) -> None:

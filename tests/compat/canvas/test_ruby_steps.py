@@ -184,6 +184,14 @@ def test_a_body_in_python_is_called_where_it_runs(running: SimpleNamespace, redi
     assert classes_in(redis_client, "queue:late") == ["celery.chord_start"]
 
 
+def test_the_last_step_of_a_chain_has_nothing_to_report_to(app: Celery, redis_client: redis.Redis) -> None:
+    """Any key `chain`, even an empty one, would make Ruby enqueue a job that continues the workflow."""
+    chain(double.s(1)).apply_async()
+
+    [job] = redis_client.lrange(RUBY_QUEUE, 0, -1)
+    assert "chain" not in json.loads(job)["celery"]
+
+
 def test_reports_of_ruby_follow_routes(app: Celery, redis_client: redis.Redis) -> None:
     """Where no worker serves the default queue."""
     app.conf.task_routes = {"celery.step_ended": {"queue": "reports"}}

@@ -84,6 +84,7 @@ PLACES: list[dict[str, Any]] = [
     {"group_index": 0},
     {"group_id": "g-1", "chord": {"id": "g-1", "part": 2}},
     {"chain": [{"id": "f-1", "next": "s-1"}]},
+    {"chain": [], "chord": {"id": "g-1", "part": 2}, "reply_to": "thread-1"},
     {"task_id": "own-id"},
 ]
 

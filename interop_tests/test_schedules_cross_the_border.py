@@ -58,6 +58,8 @@ rescue NameError => error
   error.message
 end
 """
+# The class of this error depends on Ruby's client for Redis.
+POLL_ONCE_WITHOUT_MEMORY = SETTINGS + POLL_ONCE.replace("rescue NameError", "rescue StandardError")
 
 
 def test_python_schedules_ruby_promotes_python_performs(
@@ -108,6 +110,21 @@ def test_client_middleware_of_ruby_that_looks_up_the_class_loses_jobs_of_python(
     ruby(LOOKING_UP.replace("RUBY_CLASS", ruby_class) + POLL_ONCE)
 
     assert (redis_client.zcard("schedule"), redis_client.llen("queue:python")) == (0, arrived)
+
+
+def test_a_full_redis_makes_rubys_poller_lose_a_due_job(redis_client: redis.Redis, ruby: RunRuby) -> None:
+    """It removes the job, which Redis allows, and then may not push it; the job may be one of Python's."""
+    python_jobs.python_job.perform_at(time.time() + 60, "ok")
+    make_due(redis_client, "schedule")
+    redis_client.config_set("maxmemory", 1)
+
+    try:
+        error = ruby(POLL_ONCE_WITHOUT_MEMORY)
+    finally:
+        redis_client.config_set("maxmemory", 0)
+
+    assert error.startswith("OOM")
+    assert (redis_client.zcard("schedule"), redis_client.llen("queue:python")) == (0, 0)
 
 
 PROMOTIONS = [

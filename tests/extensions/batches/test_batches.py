@@ -516,6 +516,38 @@ def test_children_hold_back_their_parent(app: Program, worker: Any) -> None:
     ]
 
 
+def test_a_member_that_fails_in_a_new_batch_s_block_leaves_a_child_open_that_its_parent_waits_for(
+    app: Program, worker: Any
+) -> None:
+    """Its next run opens another child, and nobody can say what the first one lacks. Deleted, it holds nothing back."""
+    opened: list[Batch] = []
+
+    def open_the_next_step() -> None:
+        opened.append(sidekiq.Batch())
+        with sidekiq.current_job().batch.jobs(), opened[-1].jobs():
+            if len(opened) == 1:
+                raise ZeroDivisionError
+            app.deed.perform_async("step 2")
+
+    app.deeds["next"] = open_the_next_step
+    parent = watched(app)
+    with parent.jobs():
+        app.deed.perform_async("next")
+    eventually(lambda: parent.status().failures == 1)
+    assert parent.retry_failed() == 1
+    eventually(lambda: ("step 2",) in app.runs)
+    app.wait_until_idle()
+
+    assert opened[1].status().state == "success"
+    assert (parent.status().state, parent.status().pending) == ("running", 0)
+    assert [batch.bid for batch in Batches().in_state("open")] == [opened[0].bid]
+
+    opened[0].delete()
+    parent.wait(10, until="success")
+    app.wait_until_idle()
+    assert app.events(parent.bid) == ["complete", "success"]
+
+
 def test_the_complete_callback_of_a_child_holds_back_the_parent_s_complete(app: Program, worker: Any) -> None:
     """It is a member of the parent, which may add to it."""
 

@@ -243,22 +243,23 @@ class Poller:
         elif look.is_renewed:
             # Otherwise, the script renews it in time.
             self._note_renewal(at)
-        is_due, comes_soon, comes = look.dues
-        self._is_at_rest = look.will_notice and not comes
-        if is_due:
-            self._promoter.move_due(self._goes_on)
-        if is_due or comes_soon:
-            return is_due, self._config.poll_seconds
-        return is_due, QUIET_SECONDS if self._is_at_rest else ahead_seconds
+        due, due_soon, due_later = look.dues
+        # What stays in its set is due all the time. It is tried again after a second or more, so it alone is no reason
+        # to look twenty times a second: that was 180 commands a second for a single job.
+        has_moved = due > 0 and self._promoter.move_due(self._goes_on)
+        self._is_at_rest = look.will_notice and not has_moved and due_later == due
+        if has_moved or due_soon > due:
+            return due > 0, self._config.poll_seconds
+        return due > 0, QUIET_SECONDS if self._is_at_rest else ahead_seconds
 
     def _poll(self) -> tuple[bool, float]:
         """Check as Sidekiq does, without the lease. Returns the same as `_look_ahead`."""
         *counts, processes = self._pool.replies([*promote.due_commands(self._now(), (0.0,)), process_set.COUNT])
-        [is_due] = promote.noted_due(counts)
-        if is_due:
+        [due] = promote.noted_due(counts)
+        if due:
             self._promoter.move_due(self._goes_on)
         [process_count] = raise_first([processes])
-        return is_due, self._interval(process_count)
+        return due > 0, self._interval(process_count)
 
     def _goes_on(self) -> bool:
         """Keep the lease during a long pass. Returns False if it is time to end."""

@@ -119,33 +119,41 @@ class Promoter:
         for scan in self._scans:
             scan.is_cut, scan.skip = False, 0
 
-    def move_due(self, goes_on: Callable[[], bool] = lambda: True) -> None:
+    def move_due(self, goes_on: Callable[[], bool] = lambda: True) -> bool:
         """
         Move the due jobs, `retry` before `schedule`. It spends at most a second on each; the next call does the rest.
 
         Args:
             goes_on: Called before each slice. If it returns False, the pass is cut there.
 
+        Returns:
+            False if all of them stay for now.
+
         Raises:
             RedisError: The server is in trouble. Jobs that were moved stay moved.
         """
+        has_moved = False
         for scan in self._scans:
             try:
                 if self._monotonic() < scan.rests_until:
-                    self._pass(scan, goes_on, after=scan.seen_until)
+                    has_moved |= self._pass(scan, goes_on, after=scan.seen_until)
                 else:
-                    self._pass(scan, goes_on)
+                    has_moved |= self._pass(scan, goes_on)
             finally:
                 self._backoffs.end_pass()
+        return has_moved
 
-    def _pass(self, scan: _Scan, goes_on: Callable[[], bool], *, after: float | None = None) -> None:
+    def _pass(self, scan: _Scan, goes_on: Callable[[], bool], *, after: float | None = None) -> bool:
         """
         Go through the due members of a set, from where the last pass ended; after the end, start over.
 
         Args:
             after: If given, read only members that came due since then, epoch seconds.
+
+        Returns:
+            True if any left the set, whoever moved it.
         """
-        now = self._now()
+        now, has_moved = self._now(), False
         skip = start = scan.skip if after is None else 0
         scan.is_cut = True
         until = self._monotonic() + PASS_SECONDS
@@ -153,6 +161,7 @@ class Promoter:
             members, is_more = self._due_members(scan.set_key, now, after, skip)
             looked_at, staying, taken = self._move_slice(scan.set_key, members, until)
             skip += staying
+            has_moved |= staying < looked_at
             scan.is_cut = is_more or looked_at < len(members)
             if taken and taken == looked_at and not skip and after is None:
                 # Another poller is at it, and mostly first at the next slice, too. When all went on, five processes
@@ -163,6 +172,7 @@ class Promoter:
             scan.skip = skip if scan.is_cut else 0
             if skip - start >= MANY_STAYING:
                 scan.rests_until = self._monotonic() + REST_SECONDS
+        return has_moved
 
     # One slice
 

@@ -31,13 +31,13 @@ class Look(NamedTuple):
     The result of one check.
 
     Args:
-        dues: For each moment that was asked about, True if any member of the waiting sets is due by then.
+        dues: For each moment that was asked about, the number of members of the waiting sets that are due by then.
         holder: The identity of the process that holds the poller's lease; None if it has lapsed.
         will_notice: True if `wait` will notice changes.
         is_renewed: True if Redis has accepted the renewal of the lease that was asked for.
     """
 
-    dues: list[bool]
+    dues: list[int]
     holder: bytes | None
     will_notice: bool
     is_renewed: bool

@@ -81,15 +81,15 @@ def due_commands(now: float, ahead_seconds: Sequence[float]) -> list[tuple[str, 
     return [("ZCOUNT", name, "-inf", until) for until in moments for name in WAITING_SETS]
 
 
-def noted_due(replies: Sequence[Any]) -> list[bool]:
+def noted_due(replies: Sequence[Any]) -> list[int]:
     """
-    For each moment in `due_commands`, True if any member of `WAITING_SETS` is due by then.
+    For each moment in `due_commands`, the number of members of `WAITING_SETS` that are due by then.
 
-    A set that cannot be read (a key of the wrong type, no permission) counts as due; `due_members` then raises the
-    error.
+    A set that cannot be read (a key of the wrong type, no permission) counts as one due member; `due_members` then
+    raises the error.
     """
     counts = [_count(reply) for reply in replies]
-    return [any(of_a_moment) for of_a_moment in slices_of(counts, len(WAITING_SETS))]
+    return [sum(of_a_moment) for of_a_moment in slices_of(counts, len(WAITING_SETS))]
 
 
 def due_members(

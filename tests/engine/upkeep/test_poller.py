@@ -76,10 +76,10 @@ def test_a_job_that_is_scheduled_after_a_long_rest_is_moved_within_100_ms(
     assert pause == pytest.approx(0.1)
 
 
-def holder(polling: Polling, redis_client: redis.Redis) -> Poller:
+def holder(polling: Polling, redis_client: redis.Redis, **options: Any) -> Poller:
     """One that has the lease; its clock stands still, so that each look is one that renews it."""
     redis_client.set("sidekiq_py:poller", "me", ex=1)
-    poller = polling.poller(monotonic=lambda: 1000.0)
+    poller = polling.poller(monotonic=lambda: 1000.0, **options)
     poller.is_quick = True
     return poller
 
@@ -108,6 +108,43 @@ def test_at_rest_it_looks_rarely_and_hears_of_a_job(polling: Polling, redis_clie
     poller._waited(5)
 
     assert poller._look_at == pytest.approx(1000.1)
+
+
+@pytest.mark.parametrize("obstacle", ["middleware", "queue", "set"])
+def test_what_cannot_go_is_no_reason_to_look_often(polling: Polling, redis_client: redis.Redis, obstacle: str) -> None:
+    """It may stay for days, and is due all that time: one such job cost Redis 180 commands a second."""
+
+    def failing(payload: dict[str, Any]) -> Outgoing | None:
+        raise ValueError("not now")
+
+    redis_client.set("queue:odd", "a string")
+    if obstacle == "set":
+        redis_client.set("schedule", "a string")
+    else:
+        redis_client.zadd("schedule", {job("stuck", queue="odd" if obstacle == "queue" else "default"): LONG_AGO})
+    promoter = polling.promoter(failing if obstacle == "middleware" else repush)
+    poller = holder(polling, redis_client, promoter=promoter)
+    look(poller)
+    assert poller._watch._notifications.wait_readable(10)
+
+    assert look(poller) == QUIET_SECONDS
+
+
+@pytest.mark.parametrize(("due_in", "pause"), [(0.05, 0.05), (0.3, 0.1)], ids=["soon", "later"])
+def test_what_comes_due_beside_a_job_that_cannot_go_is_looked_for_as_often_as_ever(
+    polling: Polling, redis_client: redis.Redis, due_in: float, pause: float
+) -> None:
+    """Otherwise one bad job would make all others late."""
+    redis_client.set("queue:odd", "a string")
+    redis_client.zadd("schedule", {job("stuck", queue="odd"): LONG_AGO, job("comes due"): NOW + due_in})
+    promoter = polling.promoter(now=lambda: NOW)
+    poller = polling.poller(promoter=promoter, now=lambda: NOW, monotonic=lambda: 1000.0)
+    poller.is_quick = True
+
+    poller._look()
+
+    assert poller._look_at == pytest.approx(1000 + pause)
+    assert not poller._is_at_rest
 
 
 def test_at_rest_it_does_not_look_because_of_its_own_lease(polling: Polling, redis_client: redis.Redis) -> None:

@@ -206,7 +206,7 @@ def test_what_is_due_is_counted_and_read_by_time(pool: Pool, redis_client: redis
     redis_client.zadd("schedule", {"b": NOW, "a": NOW - 5, "c": NOW + 1})
 
     replies = pool.run(lambda link: link.batch(promote.due_commands(NOW, (0.0, 0.1, -6.0, -4.0))))
-    assert promote.noted_due(replies) == [True, True, False, True]
+    assert promote.noted_due(replies) == [2, 3, 0, 1]
     assert promote.due_members(pool, "schedule", NOW) == ([b"a", b"b"], False)
     assert promote.due_members(pool, "schedule", NOW, skip=1) == ([b"b"], False)
     assert promote.due_members(pool, "schedule", NOW, after=NOW - 5) == ([b"b"], False)

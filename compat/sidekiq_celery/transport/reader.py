@@ -23,6 +23,8 @@ _log = logging.getLogger("sidekiq")
 
 _RETRY_SECONDS = 0.5
 _STOP_SECONDS = 1.0
+# How soon to notice that a queue is no longer paused, or its key a list again.
+_PAUSED_SECONDS = 0.5
 _ALL = 4096
 
 
@@ -170,8 +172,10 @@ class Reader:
     def _patience(self, waiters: Waiters) -> float | None:
         """The seconds until the next fetch is due. None: wait until something arrives."""
         config = self._session.config
-        if self._paused or len(self._queues) > config.idle_waiters:
+        if len(self._queues) > config.idle_waiters:
             return config.idle_poll_seconds
+        if self._paused:
+            return _PAUSED_SECONDS
         return max(0.001, waiters.cool_until - monotonic()) if waiters.cool_until else None
 
     def _lay_out(self, units: list[UnitOfWork], was_woken: bool) -> None:

@@ -71,6 +71,11 @@ class Buffer:
         """The queues not to wait on: paused, without room on the event loop, or not in the registry yet."""
         return {*self._exchange.paused, *self._queues.full(), *self._exchange.fresh}
 
+    @property
+    def are_only_paused(self) -> bool:
+        """True if no queue is shut but those that are paused, or whose key is not a list."""
+        return not (self._queues.full() or self._exchange.fresh)
+
     def refill(self, idle: int) -> None:
         """
         Settle the jobs that have ended and fetch a batch, in one round trip. The caller holds `fetching`.

@@ -95,6 +95,39 @@ def test_a_pause_is_heeded_at_once(make_fetcher: MakeFetcher, redis_client: redi
     assert jobs_in_flight(redis_client) == [b"a"]
 
 
+@pytest.mark.parametrize("obstacle", ["a pause", "a foreign key"])
+def test_a_queue_that_stays_shut_is_looked_at_twice_a_second(
+    make_fetcher: MakeFetcher, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch, obstacle: str
+) -> None:
+    """That may take days. A fetch every 50 ms cost Redis 200 commands a second for each process."""
+    fetcher = make_fetcher({"shut": 0, "default": 0})
+    if obstacle == "a pause":
+        redis_client.sadd("paused", "shut")
+    else:
+        redis_client.set("queue:shut", "a string")
+    for _ in range(2):
+        # The first one takes jobs singly, and only sees that something is paused.
+        refill(fetcher, 1)
+    pauses: list[float | None] = []
+    collect = fetcher._waiters.collect
+
+    def collect_and_note(wake_fd: int | None, seconds: float | None) -> tuple[list[UnitOfWork], bool]:
+        pauses.append(seconds)
+        return collect(wake_fd, seconds)
+
+    monkeypatch.setattr(fetcher._waiters, "collect", collect_and_note)
+    taken: list[UnitOfWork | None] = []
+    thread = threading.Thread(target=lambda: taken.append(fetcher.take()))
+    thread.start()
+    eventually(lambda: len(pauses) >= 3)
+    redis_client.delete("paused", "queue:shut")
+    redis_client.lpush("queue:shut", A)
+    thread.join(10)
+
+    assert set(pauses[:3]) == {0.5}
+    assert [unit.queue for unit in taken if unit is not None] == ["shut"]
+
+
 def test_a_suspect_is_marked_as_started(make_fetcher: MakeFetcher, redis_client: redis.Redis) -> None:
     """Only a marked one collects deaths: it must not slip through by a plain move."""
     fetcher = make_fetcher()

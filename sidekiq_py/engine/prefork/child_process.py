@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 
+from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.prefork.pipes import LinePipe, Outbox
 from sidekiq_py.engine.run.past_time_limit import BY_SIGNAL
 
@@ -129,6 +130,7 @@ class ChildProcess:
         limit: The limit of the running job, if it has one.
         reason: Why the child must exit; None if it may stay.
         kill_at: When the child is killed if it has not exited by then, on the monotonic clock.
+        ready_at: When the child became ready, on the monotonic clock; None before that.
     """
 
     pid: int
@@ -140,6 +142,7 @@ class ChildProcess:
     limit: Limit | None = None
     reason: Reason | None = None
     kill_at: float | None = None
+    ready_at: float | None = None
 
     @property
     def is_ready(self) -> bool:
@@ -165,6 +168,7 @@ class ChildProcess:
 
     def note_ready(self) -> None:
         """The child reports that it takes jobs."""
+        self.ready_at = monotonic()
         if self.state is State.STARTING:
             self.state = State.READY
         elif self.state is State.CANCELLED:

@@ -46,6 +46,7 @@ class ChildStarts:
         A child has died.
 
         Args:
+            age_seconds: How long ago it became ready, or was forked if it did not.
             now: The current time on the monotonic clock.
 
         Returns:

@@ -239,7 +239,8 @@ class Supervisor:
         if end in (End.LEFT, End.CUT_SHORT):
             self._starts.note_stop()
             return
-        age = monotonic() - child.born_at
+        # The import of a large program takes seconds, in which the child did not work.
+        age = monotonic() - (child.ready_at or child.born_at)
         if end is End.FAILED_START:
             self._note_failed_start(age, code)
         else:

@@ -167,6 +167,24 @@ def test_a_parent_that_cannot_fork_for_a_while_says_so_and_goes_on(family: Famil
     eventually(lambda: len(family.children) == 2, 30)
 
 
+CRASH_WHEN_READY = """
+import threading
+time.sleep(2.1)
+sidekiq.on("startup")(lambda: threading.Timer(0.5, lambda: os._exit(3)).start())
+"""
+
+
+def test_a_child_that_crashes_as_soon_as_it_is_ready_is_replaced_after_a_pause(family: Family) -> None:
+    """However long its program takes to import: one after another started at once, and kept a core busy for nothing."""
+    family.processes(1)
+    family.open_gate()
+    family.at_import(CRASH_WHEN_READY)
+
+    family.parent.start()
+
+    eventually(lambda: "a child died soon after its start; waiting 1.0 s" in family.parent.log, within_seconds=60)
+
+
 EXIT_ONCE = """
 @sidekiq.job(name="Leave")
 def leave(code):

@@ -23,6 +23,8 @@ from sidekiq_py.wire import keys
 _CHANNEL = b"__redis__:invalidate"
 # A server that refuses may be replaced by another one later; but each try adds an entry to its log (`ACL LOG`).
 _REFUSED_SECONDS = 3600.0
+# Some proxies break the connection instead of refusing a command. Trying again at each look opened 15 a second.
+_BROKEN_SECONDS = 10.0
 _LEASE = keys.POLLER_LEASE.encode()
 
 
@@ -135,7 +137,9 @@ class DueWatch:
                     self._read_notifications()
                 return True
             self.close()
+            self._refused_until = monotonic() + _BROKEN_SECONDS
             self._begin()
+            self._refused_until = 0.0
             return True
         except (ReplyLostError, RedisConnectionError):
             self.close()

@@ -18,6 +18,7 @@ from sidekiq_py.engine.upkeep.poller import (
 from sidekiq_py.redis_access.job_path.push import Outgoing
 from sidekiq_py.wire.dialect import Dialect
 from tests.engine.upkeep.polling import LONG_AGO, NOW, V6, Polling, contents, jids, job, repush
+from tests.support.cutting_proxy import CuttingProxy
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
 
@@ -228,6 +229,21 @@ def test_a_connection_that_breaks_at_rest_is_opened_again(polling: Polling, redi
     poller._look_at = 0.0
     poller._look()
     assert len(redis_client.client_list(_type="pubsub")) == 1
+
+
+def test_a_proxy_that_breaks_the_connection_is_not_asked_for_notifications_at_each_look(
+    polling: Polling, redis_server: RedisServer, redis_client: redis.Redis
+) -> None:
+    """Some break it at commands that they do not know. Ten looks a second opened twenty connections."""
+    with CuttingProxy(redis_server.port) as proxy:
+        proxy.cut(b"TRACKING", "in request", times=1000)
+        polling.url = proxy.url
+        poller = holder(polling, redis_client)
+
+        pauses = [look(poller) for _ in range(5)]
+
+        assert pauses == pytest.approx([0.1] * 5)
+        assert proxy.cuts.total() == 1
 
 
 def test_a_process_without_the_lease_asks_for_it_without_a_script(polling: Polling, redis_client: redis.Redis) -> None:

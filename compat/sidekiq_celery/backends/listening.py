@@ -138,21 +138,27 @@ class Listener:
     def _serve(self, waker: Waker) -> None:
         serve = self._listen
         pause = _FIRST_PAUSE_SECONDS
+        logged = ""
         while True:
             self._has_received = False
+            problem = ""
             try:
                 serve(waker)
                 return
             except RedisReplyError as error:
                 if not error.is_about_server:
-                    logger.warning("Polling for results, because Redis refuses SUBSCRIBE: %s", error)
+                    problem = f"Polling for results, because Redis refuses a command: {error}"
                     serve = self._poll
             except RedisError as error:
-                logger.warning("Lost the connection for results; connecting again: %s", error)
+                problem = f"Lost the connection for results; connecting again: {error}"
             except Exception:
                 logger.exception("The listener for results failed and is restarted")
             if self._has_received:
-                pause = _FIRST_PAUSE_SECONDS
+                pause, logged = _FIRST_PAUSE_SECONDS, ""
+            if problem and problem != logged:
+                # Not at each try: an outage may last for hours.
+                logger.warning("%s", problem)
+                logged = problem
             time.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
             if self._ends(waker):

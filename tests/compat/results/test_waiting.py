@@ -411,6 +411,38 @@ def test_a_listener_knows_who_watches_a_key(app: Celery) -> None:
     other.forget()
 
 
+def test_an_outage_while_something_waits_is_logged_once(
+    make_app: Callable[..., Celery],
+    new_redis_server: Callable[..., RedisServer],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A line at each try would be 45 a minute in the log of a web server whose broker is away."""
+    monkeypatch.setattr(listening, "_LONGEST_PAUSE_SECONDS", 0.01)
+    tries: list[None] = []
+    listen = Listener._listen
+
+    def listen_and_count(listener: Listener, waker: listening.Waker) -> None:
+        tries.append(None)
+        listen(listener, waker)
+
+    monkeypatch.setattr(Listener, "_listen", listen_and_count)
+    server = new_redis_server()
+    app = make_app(result_backend=server.url)
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(app.AsyncResult("a").get, timeout=60)
+        eventually(lambda: app.backend._listener._waiting)
+        server.stop()
+        begun = len(tries)
+        eventually(lambda: len(tries) > begun + 5)
+        server.start()
+        app.backend.mark_as_done("a", 42)
+        assert waiting.result() == 42
+
+    # The lost connection and the refused one.
+    assert 1 <= caplog.text.count("Lost the connection for results") <= 2
+
+
 def test_a_forgotten_result_is_not_listened_for_any_more(app: Celery, redis_client: redis.Redis) -> None:
     """By whichever handle it is forgotten; Redis shows the channel as long as somebody listens."""
     calls: list[Any] = []

@@ -34,6 +34,8 @@ _LEAST_PAUSE_SECONDS = 0.25
 _MOST_PAUSE_SECONDS = 5.0
 _RETRY_SECONDS = 2.0
 _LOG_SECONDS = 10.0
+# A bridge may run for months after the last message.
+_LOG_AT_REST_SECONDS = 600.0
 _LOST_CONNECTION = (RedisConnectionError, ReplyLostError)
 # Temporary errors of Redis: it is full, is loading its data, or is failing over.
 _PASSING = frozenset({"OOM", "LOADING", "MASTERDOWN", "READONLY", "NOREPLICAS", "MISCONF", "BUSY", "TRYAGAIN"})
@@ -95,6 +97,8 @@ class Bridge:
         self._app = app
         self._plan = plan
         self._is_stopping = False
+        # The error that was logged last; empty when a scan has succeeded since.
+        self._logged_error = ""
         self._route: Route | None = None
         self._celery: Side | None = None
 
@@ -109,16 +113,17 @@ class Bridge:
         Raises:
             RedisError: Redis refused a command, or could not be reached in a run that ends by itself.
         """
-        logged_at = monotonic()
+        logged_at, logged = monotonic(), ""
         try:
             while not self._is_stopping:
                 began, before = monotonic(), self.ledger.count_moved
                 is_more = self._look()
                 if self._plan.is_dry or (self._plan.is_once and is_more is False):
                     break
-                if monotonic() - logged_at > _LOG_SECONDS:
-                    logged_at = monotonic()
-                    logger.info("bridge: %s moved, %s left", self.ledger.count_moved, self.ledger.count_left)
+                counts = f"{self.ledger.count_moved} moved, {self.ledger.count_left} left"
+                if monotonic() - logged_at > (_LOG_SECONDS if counts != logged else _LOG_AT_REST_SECONDS):
+                    logged_at, logged = monotonic(), counts
+                    logger.info("bridge: %s", counts)
                 if self.ledger.count_moved == before:
                     # Scanning the same remaining messages repeatedly must not keep Redis busy.
                     self._pause(min(max(_LEAST_PAUSE_SECONDS, 4 * (monotonic() - began)), _MOST_PAUSE_SECONDS))
@@ -138,7 +143,11 @@ class Bridge:
         try:
             if self._route is None:
                 self._route = self._open()
-            return self._route.look_through(self.ledger, lambda: self._is_stopping)
+            is_more = self._route.look_through(self.ledger, lambda: self._is_stopping)
+            if self._logged_error:
+                self._logged_error = ""
+                logger.info("bridge: it works again")
+            return is_more
         except Exception as error:
             lost = self._as_passing(error)
             ends_by_itself = self._plan.is_once or self._plan.is_dry
@@ -146,7 +155,10 @@ class Bridge:
                 raise
             if ends_by_itself:
                 raise lost from error
-            logger.warning("bridge: %s; trying again in %s seconds", lost, _RETRY_SECONDS)
+            if str(lost) != self._logged_error:
+                # Not at each try: an outage may last for hours.
+                self._logged_error = str(lost)
+                logger.warning("bridge: %s; trying again every %g seconds until it works", lost, _RETRY_SECONDS)
         self._close()
         self._pause(_RETRY_SECONDS)
         return None

@@ -519,6 +519,32 @@ def test_a_full_destination_is_waited_for(
             running.join()
 
 
+def test_an_outage_is_logged_once_however_long_it_lasts(
+    app: Celery,
+    new_redis_server: Callable[..., RedisServer],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A line at each try would be 40,000 a day."""
+    caplog.set_level("INFO")
+    monkeypatch.setattr(run, "_RETRY_SECONDS", 0.01)
+    server = new_redis_server()
+    bridge = Bridge(app, BridgePlan(queues=["celery"], celery_url=server.url))
+    bridge._look()
+    server.stop()
+    # The first one finds its connection closed.
+    bridge._look()
+    caplog.clear()
+
+    looks = [bridge._look() for _ in range(5)]
+    server.start()
+    bridge._look()
+
+    assert looks == [None] * 5
+    assert caplog.text.count("trying again") <= 1
+    assert caplog.text.count("bridge: it works again") == 1
+
+
 def test_a_message_that_middleware_stops_goes_nowhere(
     app: Celery, redis_client: redis.Redis, run_bridge: RunBridge
 ) -> None:

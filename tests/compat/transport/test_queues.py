@@ -15,6 +15,7 @@ from kombu import Connection, Consumer, Exchange, Queue
 from kombu.message import Message
 from kombu.simple import SimpleQueue
 
+from sidekiq_py.consumer import UnitOfWork, Waiters
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.redis_access.extension.revoked import revoke
@@ -184,6 +185,31 @@ def test_an_idle_consumer_wakes_up_at_once(connection: Connection, connect: Conn
     publish(connect(), "proj.add", queue="q11")
 
     assert len(drained(connection, messages, 2)) == 2
+
+
+def test_a_queue_that_stays_paused_is_looked_at_twice_a_second(
+    connection: Connection, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That may take days. A fetch every 50 ms cost Redis 200 commands a second for each consumer."""
+    redis_client.sadd("paused", "celery")
+    pauses: list[float | None] = []
+    collect = Waiters.collect
+
+    def collect_and_note(waiters: Waiters, wake_fd: int | None, seconds: float | None) -> tuple[list[UnitOfWork], bool]:
+        pauses.append(seconds)
+        return collect(waiters, wake_fd, seconds)
+
+    monkeypatch.setattr(Waiters, "collect", collect_and_note)
+    publish(connection, "proj.add")
+    _, messages = consuming(connection, "celery")
+
+    with pytest.raises(TimeoutError):
+        connection.drain_events(timeout=2)
+    assert pauses
+    assert set(pauses) == {0.5}
+
+    redis_client.srem("paused", "celery")
+    assert len(drained(connection, messages, 1)) == 1
 
 
 def test_sizes_purges_and_deletes_are_of_the_queue_in_redis(connection: Connection, redis_client: redis.Redis) -> None:

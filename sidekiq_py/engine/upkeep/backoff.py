@@ -1,5 +1,6 @@
 """Jobs that could not be moved: each failure is reported once and retried at growing intervals."""
 
+import math
 from collections import Counter
 
 from sidekiq_py.logs import counted, log
@@ -8,6 +9,8 @@ from sidekiq_py.telemetry import Report
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 60.0
 MOST_REMEMBERED = 10_000
+# An error of a kind is reported once in this time, and so is the number of the others.
+REPORT_SECONDS = 60.0
 # Longer than a poller takes to go through 100,000 members that cannot be moved.
 _STALE_AFTER_SECONDS = 600.0
 
@@ -17,8 +20,8 @@ class Backoffs:
     The jobs that could not be moved for now. It remembers at most `MOST_REMEMBERED`: any more are tried whenever their
     turn comes, and are not reported.
 
-    Five thousand jobs that fail in the same middleware are one fault. So in each pass the first error of a kind is
-    reported and the others are counted.
+    Five thousand jobs that fail in the same middleware are one fault, and so are those that come due one by one while
+    its database is down. So the first error of a kind is reported, and for a minute the others are counted.
 
     Args:
         report: Called with the first error of each kind.
@@ -29,8 +32,11 @@ class Backoffs:
         # The keys are hashes, because thousands of payloads would take much memory. The values are the time of the next
         # try and the pause before it. The latest failures are at the end.
         self._waiting: dict[int, tuple[float, float]] = {}
-        # By kind of error: how many jobs failed this way for the first time in this pass.
-        self._in_this_pass: Counter[tuple[str, str]] = Counter()
+        # By kind of error: how many jobs failed this way for the first time and were not reported or counted yet, and
+        # when one was last.
+        self._unreported: Counter[tuple[str, str]] = Counter()
+        self._reported_at: dict[tuple[str, str], float] = {}
+        self._counted_at: dict[tuple[str, str], float] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -42,7 +48,7 @@ class Backoffs:
 
     def add(self, member: bytes, error: BaseException, context: str, at: float) -> None:
         """
-        Record a failure. Of the new failures in this pass, the first of each kind is reported.
+        Record a failure. Of the new failures, one of each kind is reported in a minute.
 
         Args:
             at: The time in monotonic seconds.
@@ -53,20 +59,24 @@ class Backoffs:
             if len(self._waiting) >= MOST_REMEMBERED:
                 return
             kind = context, type(error).__name__
-            self._in_this_pass[kind] += 1
-            if self._in_this_pass[kind] == 1:
+            if at - self._reported_at.get(kind, -math.inf) >= REPORT_SECONDS:
+                self._reported_at[kind] = at
                 self._report(error, {"context": context, "jobstr": member})
+            else:
+                self._unreported[kind] += 1
             if len(self._waiting) == MOST_REMEMBERED - 1:
                 log.error("%s jobs cannot be moved; errors of further ones are not reported", MOST_REMEMBERED)
         pause = FIRST_PAUSE_SECONDS if found is None else min(found[1] * 2, LONGEST_PAUSE_SECONDS)
         self._waiting[hash(member)] = (at + pause, pause)
 
-    def end_pass(self) -> None:
-        """Log how many jobs were not reported individually."""
-        for (context, error_class), jobs in self._in_this_pass.items():
-            if jobs > 1:
-                log.warning("%s: the same for %s: %s", context, counted(jobs - 1, "more job"), error_class)
-        self._in_this_pass.clear()
+    def end_pass(self, at: float) -> None:
+        """Log how many jobs were not reported individually, once a minute. *at* is the time in monotonic seconds."""
+        for kind, jobs in list(self._unreported.items()):
+            if at - self._counted_at.get(kind, -math.inf) >= REPORT_SECONDS:
+                self._counted_at[kind] = at
+                del self._unreported[kind]
+                context, error_class = kind
+                log.warning("%s: the same for %s: %s", context, counted(jobs, "more job"), error_class)
 
     def forget(self, member: bytes) -> None:
         """Forget a job that was moved or is gone."""

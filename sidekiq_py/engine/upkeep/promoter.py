@@ -140,7 +140,7 @@ class Promoter:
                 else:
                     has_moved |= self._pass(scan, goes_on)
             finally:
-                self._backoffs.end_pass()
+                self._backoffs.end_pass(self._monotonic())
         return has_moved
 
     def _pass(self, scan: _Scan, goes_on: Callable[[], bool], *, after: float | None = None) -> bool:

@@ -22,7 +22,7 @@ def test_a_bounded_number_is_remembered_and_reported() -> None:
     assert not setbacks.must_wait(members[-1], 0.5)
 
 
-def test_one_error_of_a_kind_is_reported_in_a_pass_and_the_others_are_counted(
+def test_one_error_of_a_kind_is_reported_at_a_time_and_the_others_are_counted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Five thousand tracebacks of one middleware would hide all else; a job that fails again says nothing more."""
@@ -33,11 +33,28 @@ def test_one_error_of_a_kind_is_reported_in_a_pass_and_the_others_are_counted(
         for number in range(5000):
             backoffs.add(b"%d" % number, ValueError(number), "stays", at)
         backoffs.add(b"other", KeyError("other"), "stays", at)
-        backoffs.end_pass()
+        backoffs.end_pass(at)
     backoffs.add(b"new", ValueError("new"), "stays", 100.0)
 
     assert [str(error) for error in reported] == ["0", "'other'", "new"]
     assert [line.getMessage() for line in caplog.records] == ["stays: the same for 4,999 more jobs: ValueError"]
+
+
+def test_jobs_that_come_due_one_by_one_are_reported_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    """A middleware's database is down, and each job wrote a traceback: 6,500 lines a minute for 20 jobs a second."""
+    reported: list[BaseException] = []
+    backoffs = Backoffs(lambda error, context: reported.append(error))
+
+    for second in range(150):
+        backoffs.add(b"%d" % second, ValueError(second), "stays", float(second))
+        backoffs.end_pass(float(second))
+
+    assert [str(error) for error in reported] == ["0", "60", "120"]
+    assert [line.getMessage() for line in caplog.records] == [
+        "stays: the same for 1 more job: ValueError",
+        "stays: the same for 59 more jobs: ValueError",
+        "stays: the same for 59 more jobs: ValueError",
+    ]
 
 
 def test_one_that_has_not_failed_again_for_long_makes_room() -> None:

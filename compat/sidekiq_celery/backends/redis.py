@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 from sidekiq_celery import states
-from sidekiq_celery._config.broker import redis_settings
+from sidekiq_celery._config.broker import own_url, redis_settings
 from sidekiq_celery._send.retries import with_retries
 from sidekiq_celery.backends.awaiting import Awaiting
 from sidekiq_celery.backends.interface import masked, unwritten
@@ -117,17 +117,26 @@ class RedisBackend(Awaiting, BaseKeyValueStoreBackend):
     @property
     def connparams(self) -> dict[str, Any]:
         """The parameters of a redis-py connection, for programs that open one. Nothing here does."""
-        from redis.connection import parse_url
-
-        settings, place = self.settings, parse_url(self._redis_py_url)  # type: ignore[no-untyped-call]
-        return {
-            **({} if "path" in place else {"host": "localhost", "port": 6379}),
-            "db": 0,
+        settings = self.settings
+        limits = {
             "max_connections": self.max_connections,
             "socket_timeout": settings.socket_timeout_seconds,
             "socket_connect_timeout": settings.connect_timeout_seconds,
-            **place,
         }
+        return self._params_from_url(self._redis_py_url, limits)
+
+    def _params_from_url(self, url: str, defaults: Mapping[str, Any]) -> dict[str, Any]:
+        """
+        The parameters of a redis-py connection to *url*, beside *defaults*.
+
+        celery_longterm_scheduler binds this method to a store of its own, so nothing here may ask *self*.
+        """
+        from redis.connection import parse_url
+
+        scheme = url.partition("://")[0].lower()
+        place = parse_url(own_url(url, "unix" if scheme == "socket" else scheme, {}, None))  # type: ignore[no-untyped-call]
+        server = {} if "path" in place else {"host": "localhost", "port": 6379}
+        return {**server, **defaults, "db": 0, **place}
 
     @cached_property
     def client(self) -> Any:

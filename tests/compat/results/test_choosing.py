@@ -89,6 +89,24 @@ def test_a_program_opens_a_connection_of_redis_py_by_connparams(
     assert all(getattr(connection, name) == value for name, value in place.items() if name in ("host", "path", "db"))
 
 
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("redis://", {"host": "localhost", "port": 6379, "db": 0}),
+        ("redis://:secret@host:1234/5", {"host": "host", "port": 1234, "db": 5, "password": "secret"}),
+        (
+            "socket:///tmp/redis.sock?virtual_host=2",
+            {"path": "/tmp/redis.sock", "db": 2, "connection_class": redis.UnixDomainSocketConnection},
+        ),
+    ],
+)
+def test_a_store_of_a_package_reads_its_url_by_the_backend_s_method(url: str, place: dict[str, Any]) -> None:
+    """celery_longterm_scheduler binds it to an object that is no backend, so that both understand the same URLs."""
+    read = RedisBackend._params_from_url.__get__(object())
+
+    assert read(url, {"socket_timeout": 7.5, "db": 9}) == {**place, "socket_timeout": 7.5}
+
+
 def test_a_redis_behind_sentinels_has_no_connparams(make_app: MakeApp) -> None:
     """The error names redis-py's module for that."""
     app = make_app(result_backend="sentinel://one", result_backend_transport_options={"master_name": "main"})

@@ -38,7 +38,9 @@ def listen(owner: Node) -> None:
                 owner.connection = connection
                 mailbox = _Mailbox(owner, connection)
                 while not owner.is_stopping.is_set():
+                    # The first one ends with Redis's answer to the subscription.
                     mailbox.drain(_TICK_SECONDS)
+                    owner.has_tried.set()
                     has_logged = False
                     owner.tick()
                 mailbox.close()
@@ -47,6 +49,7 @@ def listen(owner: Node) -> None:
             if not has_logged:
                 logger.warning("remote control failed and is retried in %d s: %s", pause, error)
             has_logged = True
+            owner.has_tried.set()
             owner.tick()
             owner.is_stopping.wait(pause)
 

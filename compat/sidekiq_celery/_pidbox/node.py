@@ -22,6 +22,7 @@ class Node:
         state: The first argument of every command.
         handlers: The commands by name.
         connection: The current connection; set by `listen`.
+        has_tried: Set once it listens, or has failed to for the first time.
         is_stopping: Set once it should end.
         wake_fd: Becomes readable then.
     """
@@ -34,6 +35,7 @@ class Node:
         self.app = app
         self.hostname = hostname
         self.connection: Any = None
+        self.has_tried = threading.Event()
         self.is_stopping = threading.Event()
         self.wake_fd, self._wake_write = wake_pipe(self)
         self._thread = threading.Thread(target=self.run, name=thread_name, daemon=True)

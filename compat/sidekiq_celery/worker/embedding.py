@@ -16,6 +16,9 @@ from sidekiq_celery.worker.registering import register_tasks_of
 from sidekiq_py.extension import JobDefinition
 from sidekiq_py.worker import Config, Hooks, Launcher, Registry
 
+# How long a worker waits at its start for a Redis that hangs.
+_REMOTE_CONTROL_SECONDS = 5.0
+
 
 class Embedding:
     """
@@ -41,10 +44,13 @@ class Embedding:
         # As in Celery, where it is found out once: a test that raises the level later reads its own lines alone.
         self._logs_calls = task_log.logger.isEnabledFor(logging.INFO)
         self._tell_tasks()
-        start_remote_control = remote_control_host.beside(worker, launcher, hooks)
+        remote_control = remote_control_host.beside(worker, launcher, hooks)
         worker.state.running_jobs = lambda: [job.unit.raw for job in launcher.state.snapshot()]
         launcher.start()
-        start_remote_control()
+        if remote_control is not None:
+            remote_control.start()
+            # The program goes on once the worker has started, and may ask it something right away.
+            remote_control.has_tried.wait(_REMOTE_CONTROL_SECONDS)
         return launcher
 
     def register_later_tasks(self) -> None:

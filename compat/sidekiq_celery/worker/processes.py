@@ -87,7 +87,7 @@ def run_here(worker: Any, config: Config) -> int:
         launcher.signals.call_at("TERM", on_quit)
     if probes is not None:
         probes.launcher = launcher
-    start_remote_control = remote_control_host.beside(worker, launcher)
+    remote_control = remote_control_host.beside(worker, launcher)
     worker.thread_policy = scaling_policy(worker)
     worker.state.running_jobs = lambda: [job.unit.raw for job in launcher.state.snapshot()]
 
@@ -96,7 +96,8 @@ def run_here(worker: Any, config: Config) -> int:
             scaler = ThreadScaler(worker, launcher, worker.thread_policy)
             program_hooks.on("quiet")(scaler.stop)
             scaler.start()
-        start_remote_control()
+        if remote_control is not None:
+            remote_control.start()
         worker.on_ready()
 
     def on_stop(name: str) -> None:

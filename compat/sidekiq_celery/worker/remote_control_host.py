@@ -22,14 +22,18 @@ from sidekiq_py.worker import Hooks, Launcher, Message, Parent, Role, Supervisor
 from sidekiq_py.worker import hooks as program_hooks
 
 
-def beside(worker: Any, launcher: Launcher, hooks: Hooks = program_hooks) -> Callable[[], None]:
-    """In a worker with a single process: return the function that starts remote control. An exit hook stops it."""
+def beside(worker: Any, launcher: Launcher, hooks: Hooks = program_hooks) -> RemoteControl | None:
+    """
+    In a worker with a single process: return remote control, which is to be started. An exit hook stops it.
+
+    Returns None if it is disabled.
+    """
     if not worker.app.conf.worker_enable_remote_control:
-        return lambda: None
+        return None
     remote_control = RemoteControl(worker, now_seconds())
     remote_control.processes = OneProcess(Recipient(worker, launcher=launcher))
     hooks.on("exit")(remote_control.stop)
-    return remote_control.start
+    return remote_control
 
 
 def role(worker: Any, supervisor: Callable[[], Supervisor]) -> Role | None:

@@ -174,9 +174,10 @@ class Reader:
         config = self._session.config
         if len(self._queues) > config.idle_waiters:
             return config.idle_poll_seconds
-        if self._paused:
-            return _PAUSED_SECONDS
-        return max(0.001, waiters.cool_until - monotonic()) if waiters.cool_until else None
+        seconds = _PAUSED_SECONDS if self._paused else None
+        if waiters.cool_until:
+            seconds = min(seconds or 1.0, max(0.001, waiters.cool_until - monotonic()))
+        return seconds
 
     def _lay_out(self, units: list[UnitOfWork], was_woken: bool) -> None:
         if was_woken:

@@ -1,5 +1,6 @@
 """Queues as kombu's users know them: settling, sizes, priorities, times, fanout, names."""
 
+import hashlib
 import json
 import re
 import socket
@@ -187,19 +188,25 @@ def test_an_idle_consumer_wakes_up_at_once(connection: Connection, connect: Conn
     assert len(drained(connection, messages, 2)) == 2
 
 
-def test_a_queue_that_stays_paused_is_looked_at_twice_a_second(
-    connection: Connection, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """That may take days. A fetch every 50 ms cost Redis 200 commands a second for each consumer."""
-    redis_client.sadd("paused", "celery")
-    pauses: list[float | None] = []
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float | None]:
+    """How many seconds a consumer has waited at most, each time."""
+    noted: list[float | None] = []
     collect = Waiters.collect
 
     def collect_and_note(waiters: Waiters, wake_fd: int | None, seconds: float | None) -> tuple[list[UnitOfWork], bool]:
-        pauses.append(seconds)
+        noted.append(seconds)
         return collect(waiters, wake_fd, seconds)
 
     monkeypatch.setattr(Waiters, "collect", collect_and_note)
+    return noted
+
+
+def test_a_queue_that_stays_paused_is_looked_at_twice_a_second(
+    connection: Connection, redis_client: redis.Redis, pauses: list[float | None]
+) -> None:
+    """That may take days. A fetch every 50 ms cost Redis 200 commands a second for each consumer."""
+    redis_client.sadd("paused", "celery")
     publish(connection, "proj.add")
     _, messages = consuming(connection, "celery")
 
@@ -210,6 +217,26 @@ def test_a_queue_that_stays_paused_is_looked_at_twice_a_second(
 
     redis_client.srem("paused", "celery")
     assert len(drained(connection, messages, 1)) == 1
+
+
+def test_a_queue_with_a_suspect_is_soon_waited_on_again_while_another_is_paused(
+    connection: Connection, redis_client: redis.Redis, pauses: list[float | None]
+) -> None:
+    """One that has to wait for another suspect goes back, and its queue is left alone for 50 ms, not half a second."""
+    redis_client.sadd("paused", "other")
+    for _ in range(2):
+        publish(connection, "proj.add")
+    for job in redis_client.lrange("queue:celery", 0, -1):
+        redis_client.hset("sidekiq_py:suspects", hashlib.sha1(job).hexdigest(), f"1:{time.time():.0f}")
+
+    _, messages = consuming(connection, "celery", "other")
+
+    assert len(drained(connection, messages, 1)) == 1
+    with pytest.raises(TimeoutError):
+        connection.drain_events(timeout=2)
+    assert min(seconds for seconds in pauses if seconds is not None) <= 0.05
+    messages[0].ack()
+    drained(connection, messages, 2)[1].ack()
 
 
 def test_sizes_purges_and_deletes_are_of_the_queue_in_redis(connection: Connection, redis_client: redis.Redis) -> None:

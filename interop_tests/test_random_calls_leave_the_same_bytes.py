@@ -80,7 +80,8 @@ def test_the_same_calls_leave_the_same_bytes(
 def test_the_last_time_that_set_is_given_counts(ruby: RunRuby, redis_client: redis.Redis) -> None:
     """`at`, `wait` and `wait_until` are one setting; a call for a past time leaves it. 7.3 ignores a second `wait`."""
     names = ["at", "wait", "wait_until"]
-    pairs = [[{earlier: 3e9}, {later: 4e9}] for earlier in names for later in names]
+    pairs: list[list[dict[str, Any]]] = [[{earlier: 3e9}, {later: 4e9}] for earlier in names for later in names]
+    pairs += [[{earlier: 4e9}, {later: None}] for earlier in names for later in ("wait", "wait_until")]
 
     theirs = ruby(TIMES_OF_SET, pairs=pairs)
     ours = []

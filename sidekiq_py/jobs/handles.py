@@ -99,6 +99,10 @@ class Handle(Generic[P]):
             warn_of_unknown(more, OF_SET, owner)
             warn_of_unknown(options or (), OF_SET, owner, only_near=True)
         given, new = self._given, {**with_custom(options or {}), **with_custom(more)}
+        for name in ("wait", "wait_until"):
+            # As in Ruby, this sets no time. `at=None` is an error there, too.
+            if name in new and new[name] is None:
+                del new[name]
         if not new.keys().isdisjoint(_WHEN):
             given = {name: value for name, value in given.items() if name not in _WHEN}
         merged = {**given, **new}

@@ -399,6 +399,16 @@ def test_the_last_time_that_set_is_given_counts(earlier: str, later: str, config
     assert score == 4e9
 
 
+@pytest.mark.parametrize("later", ["wait", "wait_until"])
+@pytest.mark.parametrize("earlier", ["at", "wait", "wait_until"])
+def test_set_without_a_time_leaves_the_earlier_one(earlier: str, later: str, configured: str, pushed: Pushed) -> None:
+    """A program hands on what it was given, which may be None. Source: Sidekiq 8.1.7, job.rb, `Setter#set`."""
+    sidekiq.ruby_job("A").set({earlier: 3e9}).set({later: None}).perform_async()
+
+    [(_, score)] = pushed.schedule()
+    assert score == 3e9
+
+
 def test_a_call_for_a_past_time_leaves_the_time_of_set(configured: str, pushed: Pushed) -> None:
     """Ruby's `perform_in` sets a time only if it lies ahead. Source: Sidekiq 7.3.2 and 8.1.7, job.rb, `Setter#at`."""
     sidekiq.ruby_job("A").set(wait_until=4e9).perform_in(-1)

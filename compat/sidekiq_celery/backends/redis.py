@@ -134,7 +134,8 @@ class RedisBackend(Awaiting, BaseKeyValueStoreBackend):
         from redis.connection import parse_url
 
         scheme = url.partition("://")[0].lower()
-        place = parse_url(own_url(url, "unix" if scheme == "socket" else scheme, {}, None))  # type: ignore[no-untyped-call]
+        engine_url = own_url(url, "unix" if scheme == "socket" else scheme, {}, None, "result_backend")
+        place = parse_url(engine_url)  # type: ignore[no-untyped-call]
         server = {} if "path" in place else {"host": "localhost", "port": 6379}
         return {**server, **defaults, "db": 0, **place}
 

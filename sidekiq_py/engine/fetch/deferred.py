@@ -75,6 +75,8 @@ class Deferred:
 
     def _turn(self) -> None:
         with self._lock:
+            # A stop waits for those whose refusal passes, so they must not wait behind thousands of others.
+            self._ends.sort(key=lambda end: not end[1])
             ends = list(self._ends)
         left = []
         tried = 0

@@ -63,3 +63,16 @@ def test_all_ends_are_written_in_one_turn_once_redis_accepts_them(deferred: Defe
     deferred._turn()
 
     assert len(deferred) == 0
+
+
+def test_an_end_whose_refusal_passes_does_not_wait_behind_the_others(deferred: Deferred, tries: Counter[int]) -> None:
+    """A stop waits for it, and not for long; the failover that it was refused for may be over by now."""
+    written: list[str] = []
+    deferred.add(
+        lambda: written.append("late"), RedisReplyError("READONLY You can't write against a read only replica.")
+    )
+
+    deferred._turn()
+
+    assert written == ["late"]
+    assert tries.total() == 20

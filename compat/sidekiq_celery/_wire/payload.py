@@ -92,10 +92,7 @@ def task_headers_of_message(message: TaskMessage, ignores_results: Any) -> TaskH
         task_headers["ignore_result"] = bool(ignores)
     if headers.get("stamps"):
         task_headers["stamps"] = headers["stamps"]
-    task_headers |= {name: embedded[name] for name in EMBEDDED if embedded.get(name)}
-    if embedded.get("chain") == []:
-        # The last step of a chain. Elsewhere there is no such key.
-        task_headers["chain"] = []
+    task_headers |= embedded_in(embedded)
     own = {name: value for name, value in headers.items() if name not in _OWN_HEADERS}
     if own:
         task_headers["headers"] = own
@@ -203,7 +200,12 @@ def with_embedded(app: App, task_headers: Mapping[str, Any]) -> Mapping[str, Any
     embedded = body[2] if isinstance(body, list | tuple) and len(body) > 2 else None
     if not isinstance(embedded, Mapping):
         return task_headers
-    return {**task_headers, **{name: embedded[name] for name in EMBEDDED if embedded.get(name)}}
+    return {**task_headers, **embedded_in(embedded)}
+
+
+def embedded_in(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of `EMBEDDED` that have a value. An empty chain is one: only the last step of a chain has it."""
+    return {name: fields[name] for name in EMBEDDED if fields.get(name) or (name == "chain" and fields.get(name) == [])}
 
 
 def _read_body(app: App, task_headers: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:

@@ -15,7 +15,7 @@ from sidekiq_celery._send import flow_store
 from sidekiq_celery._wire.chord_part import is_part
 from sidekiq_celery._wire.json_values import to_plain, with_bare_floats
 from sidekiq_celery._wire.message import shown
-from sidekiq_celery._wire.payload import EMBEDS, SAME_NAME, task_headers_of
+from sidekiq_celery._wire.payload import EMBEDS, SAME_NAME, embedded_in, task_headers_of
 from sidekiq_celery.bridge.envelope import Envelope
 from sidekiq_celery.bridge.fates import MALFORMED, Fate, Found, Kind, Left, Moved
 from sidekiq_celery.bridge.layout import CeleryLayout
@@ -115,7 +115,9 @@ class Backward:
             *args, kwargs = args or [None]
         if not isinstance(kwargs, dict):
             return Left(SEALED)
-        embedded = {**{key: task_headers.get(key) for key in _EMBEDDED}, "chain": list(chain) or None, "chord": None}
+        # The last step of a chain has an empty one.
+        rest = list(chain) or embedded_in(task_headers).get("chain")
+        embedded = {**{key: task_headers.get(key) for key in _EMBEDDED}, "chain": rest, "chord": None}
         body = json.dumps([args, kwargs, embedded]).encode()
         headers = self._headers(job, shown(tuple(args)), shown(kwargs))
         return self._moved(job, headers, body, "application/json", "utf-8")

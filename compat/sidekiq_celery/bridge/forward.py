@@ -20,7 +20,7 @@ from sidekiq_celery._send.clients import pushing_client
 from sidekiq_celery._send.items import item_of_message
 from sidekiq_celery._wire.json_values import from_plain
 from sidekiq_celery._wire.message import TaskMessage
-from sidekiq_celery._wire.payload import EMBEDDED, EMBEDS, KEY, sealed, task_headers_of_message
+from sidekiq_celery._wire.payload import EMBEDDED, EMBEDS, KEY, embedded_in, sealed, task_headers_of_message
 from sidekiq_celery.bridge.envelope import Envelope, read_json
 from sidekiq_celery.bridge.fates import MALFORMED, Fate, Found, Left, Moved
 from sidekiq_celery.contract import App
@@ -204,7 +204,7 @@ def _call(envelope: Envelope, body: Any) -> tuple[dict[str, Any], Any, Any, Mapp
         args, kwargs, embedded = body[0], body[1], body[2] or {}
     headers = _with_text_as_id(headers)
     _check(headers, args, kwargs, embedded)
-    return headers, args, kwargs, {key: embedded[key] for key in EMBEDDED if embedded.get(key)}
+    return headers, args, kwargs, embedded_in(embedded)
 
 
 def _of_protocol_1(body: Mapping[str, Any]) -> dict[str, Any]:

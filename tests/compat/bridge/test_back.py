@@ -102,6 +102,19 @@ def test_what_was_moved_back_is_run_by_a_real_celery_worker(
     assert [kwargs for args, kwargs in found if args[0] == "kwargs"] == [{"n": 1}]
 
 
+def test_the_last_step_of_a_chain_keeps_its_empty_chain(
+    app: Celery, redis_client: redis.Redis, run_bridge: RunBridge
+) -> None:
+    """Celery gives it to the task as `request.chain`, to which the task may append a step."""
+    chain(app.tasks["side.note"].s("last")).apply_async()
+
+    run_bridge(is_reverse=True)
+
+    [message] = redis_client.lrange("celery", 0, -1)
+    _, _, embedded = json.loads(b64decode(json.loads(message)["body"]))
+    assert embedded["chain"] == []
+
+
 def _retry_of(text: str) -> bytes:
     return json.dumps(
         {

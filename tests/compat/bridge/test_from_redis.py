@@ -1,6 +1,7 @@
 """From Celery's queues in a Redis to Sidekiq's: what becomes of each kind of message, and what is left."""
 
 import json
+import pickle
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable
@@ -158,6 +159,39 @@ def test_the_tasks_run(
         ]
     )
     assert len(app.noted) == 17
+
+
+def test_the_last_step_of_a_chain_may_add_another(
+    app: Celery, redis_url: str, redis_client: redis.Redis, run_bridge: RunBridge
+) -> None:
+    """Celery has an empty chain in its message, and None in any other, whatever the body was written in."""
+    app.conf.accept_content = ["json", "pickle"]
+    chains: dict[str, Any] = {}
+
+    @app.task(name="side.look", bind=True, shared=False)
+    def look(self: Any, *args: Any) -> None:
+        chains[self.request.id] = self.request.chain
+
+    for name, rest in (("alone", None), ("last", [])):
+        call = ([1], {}, {"callbacks": None, "errbacks": None, "chain": rest, "chord": None})
+        plain = {"body": b64encode(json.dumps(call).encode()).decode()}
+        pickled = {
+            "body": b64encode(pickle.dumps(call)).decode(),
+            "content-type": "application/x-python-serialize",
+            "content-encoding": "binary",
+        }
+        for task_id, body in ((name, plain), (f"{name}, pickled", pickled)):
+            redis_client.lpush("celery", message(task_id, headers={"task": "side.look"}, **body))
+    worker = TaskWorker(app, redis_url)
+
+    run_bridge()
+    worker.start()
+    try:
+        eventually(lambda: len(chains) == 4, within_seconds=60)
+    finally:
+        worker.stop()
+
+    assert chains == {"alone": None, "alone, pickled": None, "last": [], "last, pickled": []}
 
 
 def test_ids_may_be_uuids_or_numbers(

@@ -197,6 +197,7 @@ class Listener:
         while not self._is_idle(waker):
             self._take_changes()
             self._read(self._wanted())
+            self._has_received = True
             time.sleep(_POLL_SECONDS)
 
     def _is_idle(self, waker: Waker) -> bool:

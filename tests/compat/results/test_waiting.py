@@ -443,6 +443,27 @@ def test_an_outage_while_something_waits_is_logged_once(
     assert 1 <= caplog.text.count("Lost the connection for results") <= 2
 
 
+def test_every_outage_is_logged_while_results_are_polled(
+    make_app: Callable[..., Celery], new_redis_server: Callable[..., RedisServer], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The second one looks like the first, but in between results have come."""
+    server = new_redis_server(config={"rename-command": 'SUBSCRIBE ""'})
+    app = make_app(result_backend=server.url)
+    with ThreadPoolExecutor(2) as threads:
+        last = threads.submit(app.AsyncResult("last").get, timeout=LONG)
+        for task_id in ("before the first", "before the second", "last"):
+            waiting = threads.submit(app.AsyncResult(task_id).get, timeout=LONG)
+            eventually(lambda task_id=task_id: app.backend.get_key_for_task(task_id) in app.backend._listener._waiting)
+            app.backend.mark_as_done(task_id, 42)
+            assert waiting.result() == 42
+            if task_id != "last":
+                caplog.clear()
+                server.stop()
+                eventually(lambda: "Lost the connection for results" in caplog.text)
+                server.start()
+        assert last.result() == 42
+
+
 def test_a_forgotten_result_is_not_listened_for_any_more(app: Celery, redis_client: redis.Redis) -> None:
     """By whichever handle it is forgotten; Redis shows the channel as long as somebody listens."""
     calls: list[Any] = []

@@ -579,6 +579,37 @@ def test_an_outage_is_logged_once_however_long_it_lasts(
     assert caplog.text.count("bridge: it works again") == 1
 
 
+def test_counts_that_stay_the_same_are_logged_once(
+    app: Celery, redis_client: redis.Redis, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line every ten seconds, for months after the last message, is a log that nobody reads."""
+    caplog.set_level("INFO")
+    monkeypatch.setattr(run, "_LOG_SECONDS", 0.0)
+    monkeypatch.setattr(run, "_LEAST_PAUSE_SECONDS", 0.001)
+    scans: list[None] = []
+    look = Bridge._look
+
+    def look_and_count(bridge: Bridge) -> bool | None:
+        scans.append(None)
+        return look(bridge)
+
+    monkeypatch.setattr(Bridge, "_look", look_and_count)
+    bridge = Bridge(app, BridgePlan(queues=["celery"]))
+    runs = Thread(target=bridge.run)
+    runs.start()
+    try:
+        eventually(lambda: "0 moved, 0 left" in caplog.text)
+        redis_client.lpush("celery", message())
+        eventually(lambda: "1 moved, 0 left" in caplog.text)
+        begun = len(scans)
+        eventually(lambda: len(scans) > begun + 3)
+    finally:
+        bridge.stop()
+        runs.join()
+
+    assert [caplog.text.count(f"bridge: {moved} moved, 0 left") for moved in (0, 1)] == [1, 1]
+
+
 def test_a_message_that_middleware_stops_goes_nowhere(
     app: Celery, redis_client: redis.Redis, run_bridge: RunBridge
 ) -> None:

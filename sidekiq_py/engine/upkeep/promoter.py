@@ -35,7 +35,7 @@ from sidekiq_py.wire.payload import parse_job
 
 Repush = Callable[[dict[str, Any]], Outgoing | None]
 
-# A set in which this many jobs stay is no longer read from its start at every check, twenty times a second.
+# A set in which this many jobs stay is no longer read from its start at every check, up to twenty times a second.
 MANY_STAYING = 100
 # A pass over one set ends after this many staying jobs or this much time, because the other set is waiting.
 MOST_STAYING = 1000

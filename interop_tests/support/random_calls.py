@@ -47,7 +47,7 @@ class RandomCalls:
         }
         self._set_options = self._options | {
             "retry": lambda: choice([True, False, 0, 1, None]),
-            "jid": lambda: choice(["chosen", "0123456789abcdef01234567"]),
+            "jid": lambda: choice([None, "chosen", "0123456789abcdef01234567"]),
             "created_at": lambda: choice([1_700_000_000.5, 1_700_000_000_123]),
             "enqueued_at": lambda: choice([1_700_000_000.25, 1_700_000_000_999]),
             "wrapped": lambda: "Inner",
@@ -73,7 +73,7 @@ class RandomCalls:
     def _perform_bulk(self) -> Call:
         call = self._with_set({"call": "perform_bulk", "args": [self._arguments() for _ in range(self._up_to(4))]})
         if "set" in call:
-            call["set"].pop("jid", None)
+            self._leave_one_jid(call["set"], call["args"])
             if call["args"] and self._random.random() < 0.4:
                 call["set"]["at"] = self._moments(len(call["args"]))
         return call
@@ -86,10 +86,16 @@ class RandomCalls:
 
     def _push_bulk(self) -> Call:
         item = self._some(self._set_options, 4) | {"args": [self._arguments() for _ in range(self._up_to(4))]}
-        item.pop("jid", None)
+        self._leave_one_jid(item, item["args"])
         if item["args"] and self._random.random() < 0.4:
             item["at"] = self._moments(len(item["args"]))
         return self._item("push_bulk", item)
+
+    @staticmethod
+    def _leave_one_jid(options: dict[str, Any], args: list[Any]) -> None:
+        """Several jobs cannot have one jid. Ruby draws another even for one job; this one looks like a drawn one."""
+        if options.get("jid") is not None:
+            options["jid"] = "0123456789abcdef01234567" if len(args) == 1 else None
 
     def _item(self, call: str, item: dict[str, Any]) -> Call:
         names = ["class", *item]

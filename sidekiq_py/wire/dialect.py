@@ -230,6 +230,9 @@ class Dialect:
         """
         return self.version < (6, 4, 1)
 
+    bulk_moves_jid = since(6, 4, 2)
+    """True if a bulk push writes the `jid` after the item's keys, even if the item has one (6.4.2)."""
+
     has_retry_for = since(7, 1, 3)
     """True if the release supports `retry_for` (7.1.3)."""
 

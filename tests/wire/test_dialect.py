@@ -167,6 +167,7 @@ TURNS = [
     ("custom_delay_jitter", "6.2.1", False, "6.2.2", True),
     ("args_before_class", "6.3.1", False, "6.4.0", True),
     ("bulk_stamps_first", "6.4.0", True, "6.4.1", False),
+    ("bulk_moves_jid", "6.4.1", False, "6.4.2", True),
     ("work_suffixes", "6.4.1", ("workers",), "6.4.2", ("work",)),
     ("metrics_generation", "6.5.1", None, "6.5.2", 7),
     ("beat_seconds", "6.5.12", 5, "7.0.0", 10),

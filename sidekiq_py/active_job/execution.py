@@ -15,7 +15,7 @@ from typing import Any
 from sidekiq_py.active_job.arguments import deserialize
 from sidekiq_py.active_job.current import CurrentActiveJob, running
 from sidekiq_py.active_job.enqueue import rails_beside
-from sidekiq_py.active_job.job_object import JobObject, Placement, push_item
+from sidekiq_py.active_job.job_object import JobObject, Placement, nanoseconds, push_item
 from sidekiq_py.active_job.rescue import Decision, RetryRule, Rule, decide
 from sidekiq_py.active_job.values import Keywords
 from sidekiq_py.client import async_client, sync_client
@@ -100,7 +100,7 @@ class Execution:
         placement = Placement(
             rule.queue or job.get("queue_name") or self.payload.get("queue") or "default",
             job.get("priority") if rule.priority is None else rule.priority,
-            now_ns + round(delay_seconds * 1e9),
+            now_ns + nanoseconds(delay_seconds),
         )
         return push_item(
             job,

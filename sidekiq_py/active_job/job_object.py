@@ -7,6 +7,8 @@ followed since 7.1 by `scheduled_at`. Source: Rails 6.0 to 8.1, activejob/core.r
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from fractions import Fraction
+from math import floor
 from time import gmtime, strftime
 from typing import Any, NamedTuple
 
@@ -108,16 +110,21 @@ def due_at_ns(wait: Any, wait_until: Any, now_ns: int) -> int | None:
     if isinstance(wait, timedelta):
         return now_ns + wait // _US * 1000
     if isinstance(wait, (int, float)):
-        return now_ns + round(wait * _NS)
+        return now_ns + nanoseconds(wait)
     if isinstance(wait_until, datetime) and wait_until.tzinfo is not None:
         return (wait_until - _EPOCH) // _US * 1000
     if isinstance(wait_until, (int, float)):
-        return round(wait_until * _NS)
+        return nanoseconds(wait_until)
     if wait is None and wait_until is None:
         return None
     if wait is not None:
         raise PayloadError(f"wait is {wait!r}; give seconds or a timedelta")
     raise PayloadError(f"wait_until is {wait_until!r}; give epoch seconds or an aware datetime")
+
+
+def nanoseconds(seconds: float) -> int:
+    """Whole nanoseconds, rounded down from the float's exact value, as Ruby's `Time` and `iso8601(9)` do it."""
+    return floor(Fraction(seconds) * _NS)
 
 
 def utc_text(at_ns: int, *, has_fraction: bool) -> str:

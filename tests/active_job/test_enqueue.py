@@ -115,6 +115,24 @@ def test_a_job_that_is_due_goes_to_the_schedule_set_only_in_bulk(redis_url, redi
     assert [json.loads(raw)["args"][0]["arguments"] for raw in (at_once, scheduled)] == [[1], [2]]
 
 
+@pytest.mark.parametrize(
+    ("moment", "text"),
+    [
+        (4102444800.25, "2100-01-01T00:00:00.250000000Z"),
+        (4102444800.3, "2100-01-01T00:00:00.300000190Z"),
+        (4102444800, "2100-01-01T00:00:00.000000000Z"),
+    ],
+)
+def test_a_time_in_seconds_has_the_nanoseconds_that_ruby_sees_in_it(redis_url, redis_client, moment, text):
+    """What `Time.at(…).iso8601(9)` prints: the exact value of the float, cut off."""
+    sidekiq.configure(redis_url=redis_url, sidekiq_version="8.0")
+
+    perform_later("A", wait_until=moment)
+
+    [(scheduled, score)] = redis_client.zrange("schedule", 0, -1, withscores=True)
+    assert (json.loads(scheduled)["args"][0]["scheduled_at"], score) == (text, moment)
+
+
 def test_the_awaited_twins_push_the_same():
     """`aperform_later`, `aperform_all_later` and `adeliver_later`."""
 

@@ -59,8 +59,10 @@ class Execution:
             return self.function(*arguments, **keywords)
         except Exception as error:
             decision = decide(self.rules, error, job)
-            if decision is None or decision.is_raised:
+            if decision is None or (decision.is_raised and decision.cause is error):
                 raise
+            if decision.is_raised:
+                raise decision.cause  # noqa: B904 - the error that the rule names, as Rails does
             if decision.is_retry:
                 here = sync_client.current()
                 here.push(self._next_try(decision, job, here.detection.dialect(time())))
@@ -79,8 +81,10 @@ class Execution:
         except (Exception, CancelledError) as raised:
             error = _time_limit(raised) if isinstance(raised, CancelledError) else raised
             decision = None if error is None else decide(self.rules, error, job)
-            if decision is None or decision.is_raised:
+            if decision is None or (decision.is_raised and decision.cause is error):
                 raise
+            if decision.is_raised:
+                raise decision.cause  # noqa: B904 - the error that the rule names, as Rails does
             if decision.is_retry:
                 here = async_client.current()
                 await here.push(self._next_try(decision, job, await here.dialect()))

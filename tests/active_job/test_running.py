@@ -416,6 +416,29 @@ def test_a_rule_looks_at_causes():
     assert run(job_object(arguments=[{"_aj_globalid": "gid://shop/Invoice/1"}])) is None
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_the_cause_that_a_rule_names_is_raised_when_its_attempts_are_used_up(is_async):
+    """Rails raises it too, so Sidekiq's retries show the same error in both languages, and count for its class."""
+
+    def fail():
+        try:
+            raise FlakyError("inner")
+        except FlakyError as error:
+            raise RuntimeError("outer") from error
+
+    if is_async:
+
+        @active_job("FlakyJob", retry_on={FlakyError: {"attempts": 1}})
+        async def flaky():
+            fail()
+
+    else:
+        active_job("FlakyJob", retry_on={FlakyError: {"attempts": 1}})(fail)
+
+    with pytest.raises(FlakyError, match="inner"):
+        run(job_object())
+
+
 def test_causes_in_a_circle_have_an_end():
     """An error may have been raised from itself in a roundabout way."""
     first, second = FlakyError(), ZeroDivisionError()

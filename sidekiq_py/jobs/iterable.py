@@ -195,7 +195,10 @@ class IterableJob(Job):
             self.on_start()
         else:
             self.on_resume()
-        is_over = self._iterate(enumerator)
+        try:
+            is_over = self._iterate(enumerator)
+        except Aborted:  # by the enumerator, or by on_cancel
+            is_over = True
         self.on_stop()
         if not is_over:
             self._save_unless_redis_is_away()

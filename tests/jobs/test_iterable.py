@@ -88,9 +88,9 @@ def _empty_trace() -> None:
     trace.clear()
 
 
-def walk(*args: Any, stopping_after: int | None = None, jid: str = "j") -> None:
+def walk(*args: Any, stopping_after: int | None = None, jid: str = "j", of: str = "Walk") -> None:
     """One run, in a process that begins to stop after so many items."""
-    definition = registry.find("tests.jobs.test_iterable.Walk")
+    definition = registry.find(f"tests.jobs.test_iterable.{of}")
     assert definition is not None
     payload = {"class": definition.name, "args": list(args), "jid": jid}
 
@@ -198,6 +198,32 @@ def test_abort_ends_the_job_as_if_it_were_through(redis_client: redis.Redis) -> 
     walk(5, "abort")
 
     assert trace[-3:] == [2, "stop", "complete"]
+
+
+class Quit(Walk):
+    """Ends itself behind its last number, and when it is cancelled."""
+
+    def build_enumerator(self, count: int, *_rest: Any, cursor: Any) -> Iterator[tuple[int, int]]:
+        yield from self.array_enumerator(range(count), cursor)
+        self.abort()
+
+    def on_cancel(self) -> None:
+        super().on_cancel()
+        self.abort()
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_abort_ends_the_job_from_its_enumerator_and_from_on_cancel_too(
+    is_cancelled: bool, redis_client: redis.Redis
+) -> None:
+    """Source: Sidekiq 8.1.7, job/iterable.rb: `catch(:abort)` is around the whole iteration."""
+    if is_cancelled:
+        sidekiq.cancel("j")
+
+    walk(2, of="Quit")
+
+    assert trace == ["start", *(["cancel"] if is_cancelled else [0, 1]), "stop", "complete"]
+    assert state(redis_client) == {}
     assert state(redis_client) == {}
 
 

@@ -216,8 +216,10 @@ def _plain_maker(order: BulkOrder, dialect: Dialect) -> Make:
 
 def _careful_maker(order: BulkOrder, dialect: Dialect, chain: ClientChain) -> Make:
     fields, definition = dict(order.fields), order.definition
-    # Ruby then ignores it, and draws another.
-    explicit_jid = fields.pop("jid", None) if dialect.bulk_moves_jid else fields.get("jid")
+    explicit_jid = fields.get("jid")
+    if dialect.bulk_moves_jid:
+        # Ruby ignores it, and appends another.
+        fields["jid"] = fields.pop("jid", None)
     whole = payloads.normalize(fields, dialect=dialect, now=time(), jid="-", class_options=order.options)
     shown = whole["class"] if definition is None else definition.job
 

@@ -144,6 +144,8 @@ def test_a_spread_interval_scatters_the_jobs(pushed: Pushed) -> None:
         ({"args": [[1]], "spread_interval": 0}, "above 0"),
         ({"args": [[1]], "batch_size": 0}, "1 or more"),
         ({"args": [[1], [2]], "jid": "x"}, "more than one job"),
+        ({"args": [[1]], "jid": 5}, "jid is 5"),
+        ({"args": [[1]], "jid": ""}, "jid is ''"),
         ({}, "no 'args'"),
     ],
 )

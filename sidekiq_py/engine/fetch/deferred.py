@@ -75,9 +75,9 @@ class Deferred:
 
     def _turn(self) -> None:
         with self._lock:
-            # A stop waits for those whose refusal passes, so they must not wait behind thousands of others.
-            self._ends.sort(key=lambda end: not end[1])
-            ends = list(self._ends)
+            # A stop waits for those whose refusal passes, so they must not wait behind thousands of others. The list
+            # is not sorted in place, since it would look empty meanwhile to the thread that asks whether to wait.
+            self._ends = ends = sorted(self._ends, key=lambda end: not end[1])
         left = []
         tried = 0
         for end, _ in ends:

@@ -1,5 +1,6 @@
 """The ends of jobs that Redis refuses for now: all are written in the end, and meanwhile they cost little."""
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -76,3 +77,15 @@ def test_an_end_whose_refusal_passes_does_not_wait_behind_the_others(deferred: D
 
     assert written == ["late"]
     assert tries.total() == 20
+
+
+def test_the_ends_are_there_at_each_moment_of_a_turn(deferred: Deferred, tries: Counter[int]) -> None:
+    """A stop asks for them meanwhile, from another thread, and would not wait if there seemed to be none."""
+    counts: set[int] = set()
+    sys.setprofile(lambda *_call: counts.add(len(deferred)))
+    try:
+        deferred._turn()
+    finally:
+        sys.setprofile(None)
+
+    assert counts == {100}

@@ -61,15 +61,16 @@ class Execution:
             decision = decide(self.rules, error, job)
             if decision is None or (decision.is_raised and decision.cause is error):
                 raise
-            if decision.is_raised:
-                raise decision.cause  # noqa: B904 - the error that the rule names, as Rails does
-            if decision.is_retry:
-                here = sync_client.current()
-                here.push(self._next_try(decision, job, here.detection.dialect(time())))
-            _close(decision, job)
-            return None
+            if not decision.is_raised:
+                if decision.is_retry:
+                    here = sync_client.current()
+                    here.push(self._next_try(decision, job, here.detection.dialect(time())))
+                _close(decision, job)
+                return None
         finally:
             running.reset(token)
+        # The error that the rule names, as in Rails. While the other is handled, a raise would replace its context.
+        raise decision.cause
 
     async def acall(self, *args: Any) -> Any:
         """Like `__call__`, for an `async def` implementation."""
@@ -83,15 +84,16 @@ class Execution:
             decision = None if error is None else decide(self.rules, error, job)
             if decision is None or (decision.is_raised and decision.cause is error):
                 raise
-            if decision.is_raised:
-                raise decision.cause  # noqa: B904 - the error that the rule names, as Rails does
-            if decision.is_retry:
-                here = async_client.current()
-                await here.push(self._next_try(decision, job, await here.dialect()))
-            _close(decision, job)
-            return None
+            if not decision.is_raised:
+                if decision.is_retry:
+                    here = async_client.current()
+                    await here.push(self._next_try(decision, job, await here.dialect()))
+                _close(decision, job)
+                return None
         finally:
             running.reset(token)
+        # The error that the rule names, as in Rails. While the other is handled, a raise would replace its context.
+        raise decision.cause
 
     def _next_try(self, decision: Decision, job: JobObject, dialect: Dialect) -> dict[str, Any]:
         """The item to push for a retry."""

@@ -439,6 +439,26 @@ def test_the_cause_that_a_rule_names_is_raised_when_its_attempts_are_used_up(is_
         run(job_object())
 
 
+def test_a_cause_that_is_raised_keeps_what_it_came_from():
+    """Backtraces show it, and Sidekiq looks there for the stop of a process, which is no failure of the job."""
+    first = ZeroDivisionError()
+
+    @active_job("FlakyJob", retry_on={FlakyError: {"attempts": 1}})
+    def flaky():
+        try:
+            try:
+                raise first
+            finally:
+                raise FlakyError("inner")
+        except FlakyError as error:
+            raise RuntimeError("outer") from error
+
+    with pytest.raises(FlakyError) as raised:
+        run(job_object())
+
+    assert raised.value.__context__ is first
+
+
 def test_causes_in_a_circle_have_an_end():
     """An error may have been raised from itself in a roundabout way."""
     first, second = FlakyError(), ZeroDivisionError()

@@ -198,6 +198,7 @@ def test_abort_ends_the_job_as_if_it_were_through(redis_client: redis.Redis) -> 
     walk(5, "abort")
 
     assert trace[-3:] == [2, "stop", "complete"]
+    assert state(redis_client) == {}
 
 
 class Quit(Walk):
@@ -223,7 +224,6 @@ def test_abort_ends_the_job_from_its_enumerator_and_from_on_cancel_too(
     walk(2, of="Quit")
 
     assert trace == ["start", *(["cancel"] if is_cancelled else [0, 1]), "stop", "complete"]
-    assert state(redis_client) == {}
     assert state(redis_client) == {}
 
 

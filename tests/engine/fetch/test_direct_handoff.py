@@ -13,6 +13,7 @@ from sidekiq_py.clock import monotonic
 from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
 from sidekiq_py.engine.assembly import WorkerParts
 from sidekiq_py.engine.downtime import Downtime
+from sidekiq_py.engine.fetch import flusher
 from sidekiq_py.engine.fetch.direct_handoff import direct_handoff_of
 from sidekiq_py.engine.fetch.exchange import Exchange
 from sidekiq_py.engine.fetch.settle import Settler
@@ -299,8 +300,12 @@ def nothing_is_left(client: redis.Redis) -> bool:
     return not client.keys("*sidekiq_py:in[fb]*:*") and not client.keys("*queue:*")
 
 
-def test_a_chain_needs_no_fetches(redis_client: redis.Redis, make_chained: Callable[..., Chained]) -> None:
+def test_a_chain_needs_no_fetches(
+    redis_client: redis.Redis, make_chained: Callable[..., Chained], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each step asks Redis once: one script ends it and takes the next. What else it asks comes along."""
+    # Where this thread gets no CPU time for 50 ms, the flusher would end a step, and ask nothing else.
+    monkeypatch.setattr(flusher, "REMINDER_SECONDS", 60.0)
     chained = make_chained()
     chained.start()
     push_jobs(redis_client, [job_text(STEPS - 1, "step")])

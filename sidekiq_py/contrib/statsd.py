@@ -140,11 +140,15 @@ class _Sender:
     def _open(self) -> socket.socket:
         """Open a socket for this process: a child forked from one that has sent would share its parent's socket."""
         with self._lock:
+            before = self._socket
+            if before is not None and self._pid == os.getpid():
+                # Another thread opened it meanwhile, and may be sending.
+                return before
             family, kind, protocol, _, address = self._address
             sender = socket.socket(family, kind, protocol)
             sender.setblocking(False)
             sender.connect(address)
-            before, self._socket, self._pid = self._socket, sender, os.getpid()
+            self._socket, self._pid = sender, os.getpid()
             if before is not None:
                 before.close()
             return sender

@@ -3,6 +3,7 @@
 import os
 import re
 import socket
+import threading
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -127,6 +128,27 @@ def test_a_forked_process_sends_by_a_socket_of_its_own(agent: socket.socket) -> 
 
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert [agent.recv(1000).decode() for _ in range(2)][1] == "jobs.count:1|c|#worker:Child,queue:default"
+
+
+def test_threads_whose_first_jobs_start_together_share_a_socket(
+    agent: socket.socket, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each closed the socket that another one was about to use, and the log of a starting worker showed errors."""
+    together = threading.Barrier(8)
+
+    def run() -> None:
+        together.wait()
+        begin({"class": "Mail"}, "default")
+
+    for _ in range(20):
+        start(agent)
+        threads = [threading.Thread(target=run) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    assert not caplog.records
 
 
 def test_a_second_start_sends_elsewhere(agent: socket.socket) -> None:

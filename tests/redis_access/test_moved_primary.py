@@ -69,6 +69,28 @@ def test_a_link_to_a_server_that_is_away_takes_no_other_along(new_redis_server: 
     healthy.close()
 
 
+def test_a_sentinel_whose_name_no_resolver_takes_is_passed_over(
+    new_redis_server: Callable[..., RedisServer], tmp_path: Path
+) -> None:
+    """As `$RELEASE.jobs.svc` is without the variable. Python reports it with an error of its own kind."""
+    primary = new_redis_server()
+    with Sentinel(primary, tmp_path) as sentinel:
+        url = f"redis+sentinel://.jobs.svc:26379,127.0.0.1:{sentinel.port}/{SERVICE}/0"
+        finder = PrimaryFinder(RedisSettings(url))
+        link = Link(finder(5), 5, finder)
+
+        assert port_of(link) == primary.port
+        link.close()
+
+
+def test_a_url_of_sentinels_whose_names_no_resolver_takes_is_out_of_reach() -> None:
+    """The error of a push is a RedisError, and that of a worker a sentence."""
+    finder = PrimaryFinder(RedisSettings(f"redis+sentinel://.jobs.svc:26379/{SERVICE}/0"))
+
+    with pytest.raises(RedisConnectionError, match=r"no sentinel knows a primary.*\.jobs\.svc:26379: .*label empty"):
+        finder(5)
+
+
 def test_a_sentinel_that_hangs_or_is_away_is_passed_over(
     new_redis_server: Callable[..., RedisServer], tmp_path: Path
 ) -> None:

@@ -296,7 +296,9 @@ class PrimaryFinder:
         for sentinel in asked.sentinels:
             try:
                 place = self._named_by(sentinel)
-            except (redis.RedisError, OSError) as error:
+            except (redis.RedisError, OSError, UnicodeError) as error:
+                # A name with an empty label, as `.jobs.svc` is when a variable before the dot has no value, is a
+                # UnicodeError.
                 reason = str(error).strip().rstrip(".")
                 if "unknown command" in reason:
                     reason = "This is a Redis, not a sentinel; sentinels usually listen on port 26379"

@@ -159,6 +159,25 @@ def test_a_full_loop_keeps_no_other_queue_waiting(program: Program, start: Start
     eventually(lambda: sorted(program.ran) == list(range(20)))
 
 
+def test_busy_threads_keep_no_async_job_of_another_capsule_waiting(
+    program: Program, start: Start, redis_client: redis.Redis
+) -> None:
+    """Those of its own capsule would, because its threads fetch for the loop, too."""
+    program.declare("hold_the_thread", lambda: program.release.wait(60))
+    launcher = start(
+        CapsuleConfig("threads", 2, (QueueConfig("threads"),)),
+        CapsuleConfig("loop", 1, (QueueConfig("loop"),)),
+    )
+    for _ in range(4):
+        push(redis_client, "hold_the_thread", queue="threads")
+    eventually(lambda: is_busy(launcher, 2))
+
+    for number in range(20):
+        push(redis_client, "anote", number, queue="loop")
+
+    eventually(lambda: sorted(program.ran) == list(range(20)))
+
+
 def test_what_a_full_loop_left_alone_runs_when_there_is_room(
     program: Program, start: Start, redis_client: redis.Redis
 ) -> None:

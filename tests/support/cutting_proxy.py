@@ -2,8 +2,9 @@
 A TCP proxy before a Redis server that cuts connections where it hurts.
 
 It cuts in the middle of a request, after a request and before its reply, or in the middle of a reply; a chosen one (by
-bytes that occur in the request, such as a script's digest) or one drawn at random. It can also swallow everything, as a
-network does that is gone without a word, and pass each request on late, as a slow one does.
+bytes that occur in the request, such as a script's digest) or one drawn at random; a chosen one also after its reply.
+It can also swallow everything, as a network does that is gone without a word, and pass each request on late, as a slow
+one does.
 """
 
 import random
@@ -17,7 +18,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Literal, Self
 
-Where = Literal["in request", "before reply", "in reply"]
+Where = Literal["in request", "before reply", "in reply", "after reply"]
 Rule = Callable[[bytes], Where | None]
 
 WHERES: tuple[Where, ...] = ("in request", "before reply", "in reply")
@@ -142,6 +143,8 @@ class CuttingProxy:
                 else:
                     if pending == "in reply":
                         client.sendall(data[: max(1, len(data) // 2)])
+                    elif pending == "after reply":
+                        client.sendall(data)
                     return
 
     def _judge(self, request: bytes, pending: Where | None) -> tuple[Where | None, int]:

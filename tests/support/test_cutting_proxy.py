@@ -61,6 +61,19 @@ def test_it_cuts_the_chosen_request(
     assert proxy.cuts == {where: 1}
 
 
+def test_it_cuts_after_a_reply(proxy: CuttingProxy, connect: Callable[[], redis.Redis]) -> None:
+    """The reply arrives; the next command on this connection does not."""
+    client = connect()
+    proxy.cut(b"needle", "after reply")
+    with client.client() as one:
+        assert one.set("needle", "1")
+
+        with pytest.raises(redis.ConnectionError):
+            one.ping()
+
+    assert proxy.cuts == {"after reply": 1}
+
+
 def test_what_it_swallows_is_never_answered(proxy: CuttingProxy, connect: Callable[[], redis.Redis]) -> None:
     """Until it is told to be a network again; then on new connections."""
     client = connect()

@@ -189,7 +189,6 @@ class Listener:
                 if self._sleep(link, waker):
                     self._receive(link)
                     received_at = time.monotonic()
-                    self._has_received = True
         finally:
             link.close()
 
@@ -257,10 +256,13 @@ class Listener:
         confirmed: list[bytes] = []
         while True:
             reply = link.receive()
-            if isinstance(reply, list) and reply[0] == b"message":
-                self._deliver(reply[1], reply[2])
-            elif isinstance(reply, list) and reply[0] == b"subscribe":
+            if isinstance(reply, list) and reply[0] == b"subscribe":
                 confirmed.append(reply[1])
+            else:
+                # A proxy may confirm a subscription and then cut the connection, again and again.
+                self._has_received = True
+                if isinstance(reply, list) and reply[0] == b"message":
+                    self._deliver(reply[1], reply[2])
             if not link.has_unread and not link.wait_readable(0):
                 break
         self._read(confirmed)

@@ -20,6 +20,7 @@ from sidekiq_py.redis_access.connection.pool import Pool
 
 EVERY_SECONDS = 0.25
 IDLE_SECONDS = 15.0
+_FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 5.0
 # The longest wait in one call, so that a thread that waits for an async program ends soon after it.
 _LONGEST_WAIT_SECONDS = 1.0
@@ -61,7 +62,7 @@ class Listener:
         self._every = every
         self._idle = idle
         self._link: Link | None = None
-        self._pause = 0.1
+        self._pause = _FIRST_PAUSE_SECONDS
         self._yielded_at = self._received_at = time.monotonic()
 
     def __repr__(self) -> str:
@@ -128,7 +129,6 @@ class Listener:
         self._link.connect()
         self._link.send(self._link.pack([("SUBSCRIBE", steps.channel(self._bid))]))
         self._link.receive()
-        self._pause = 0.1
         self._received_at = time.monotonic()
 
     def _collect(self, link: Link) -> Change:
@@ -146,6 +146,8 @@ class Listener:
         while True:
             reply = link.receive()
             self._received_at = time.monotonic()
+            # Not once it is subscribed: a proxy may cut each connection right after that.
+            self._pause = _FIRST_PAUSE_SECONDS
             if isinstance(reply, list) and reply[0] == b"message":
                 self._add(change, reply[2])
             left = due - time.monotonic()

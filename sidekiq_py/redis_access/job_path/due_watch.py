@@ -23,7 +23,8 @@ from sidekiq_py.wire import keys
 _CHANNEL = b"__redis__:invalidate"
 # A server that refuses may be replaced by another one later; but each try adds an entry to its log (`ACL LOG`).
 _REFUSED_SECONDS = 3600.0
-# Some proxies break the connection instead of refusing a command. Trying again at each look opened 15 a second.
+# Some proxies break the connection instead of refusing a command, or as soon as it is subscribed. Trying again at each
+# look opened 15 a second.
 _BROKEN_SECONDS = 10.0
 _LEASE = keys.POLLER_LEASE.encode()
 
@@ -128,8 +129,6 @@ class DueWatch:
 
     def _is_on(self) -> bool:
         """True if tracking is on. Turns it on if necessary."""
-        if monotonic() < self._refused_until:
-            return False
         try:
             self._asking.drop_if_idle()
             if self._asking.is_open and self._asking.generation == self._noted_on and self._notifications.is_open:
@@ -137,9 +136,10 @@ class DueWatch:
                     self._read_notifications()
                 return True
             self.close()
+            if monotonic() < self._refused_until:
+                return False
             self._refused_until = monotonic() + _BROKEN_SECONDS
             self._begin()
-            self._refused_until = 0.0
             return True
         except (ReplyLostError, RedisConnectionError):
             self.close()
@@ -166,7 +166,9 @@ class DueWatch:
             changed = message[2] if type(message) is list and len(message) == 3 else None
             # After FLUSHALL, the notification names no keys.
             names = changed if type(changed) is list else [b""]
-            self._is_proven |= any(name.endswith(_LEASE) for name in names)
+            if any(name.endswith(_LEASE) for name in names):
+                self._is_proven = True
+                self._refused_until = 0.0
             has_changed |= not all(name.endswith(_LEASE) for name in names)
             if not self._notifications.has_unread and not self._notifications.wait_readable(0):
                 return has_changed

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -15,6 +16,7 @@ from sidekiq_celery.backends import listening
 from sidekiq_celery.backends.listening import Listener
 from sidekiq_celery.exceptions import TimeoutError
 
+from tests.support.cutting_proxy import CuttingProxy
 from tests.support.no_more_threads import without_more_threads
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
@@ -395,6 +397,24 @@ def test_waiting_goes_on_when_redis_comes_back(
         app.backend.mark_as_done("a", 42)
 
         assert waiting.result() == 42
+
+
+def test_a_listener_whose_connection_is_cut_once_it_is_subscribed_waits_longer_each_time(
+    make_app: Callable[..., Celery], redis_server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The way through a proxy may be broken for hours: that was twenty connections and log lines a second."""
+    with CuttingProxy(redis_server.port) as proxy, ThreadPoolExecutor(1) as threads:
+        proxy.cut(b"SUBSCRIBE", "after reply", times=6)
+        app = make_app(result_backend=proxy.url)
+        begun = time.monotonic()
+        waiting = threads.submit(app.AsyncResult("a").get, timeout=LONG)
+        eventually(lambda: proxy.cuts["after reply"] == 6)
+
+        assert time.monotonic() - begun >= 0.05 + 0.1 + 0.2 + 0.4 + 0.8
+        app.backend.mark_as_done("a", 42)
+        assert waiting.result() == 42
+    # A cut can show as an end or as a reset.
+    assert 1 <= caplog.text.count("Lost the connection for results") <= 2
 
 
 def test_a_listener_knows_who_watches_a_key(app: Celery) -> None:

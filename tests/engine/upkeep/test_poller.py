@@ -246,6 +246,18 @@ def test_a_proxy_that_breaks_the_connection_is_not_asked_for_notifications_at_ea
         assert proxy.cuts.total() == 1
 
 
+def test_a_connection_that_is_cut_once_it_is_subscribed_is_not_opened_again_at_each_look(
+    polling: Polling, redis_client: redis.Redis
+) -> None:
+    """Each try opens two connections, and only a notification shows that they last."""
+    watch = polling.poller()._watch
+    for _ in range(5):
+        watch.look(NOW, (0.0,))
+        redis_client.client_kill_filter(_type="pubsub")
+
+    assert watch._asking.generation == 1
+
+
 def test_a_process_without_the_lease_asks_for_it_without_a_script(polling: Polling, redis_client: redis.Redis) -> None:
     """All but one ask in vain."""
     redis_client.set("sidekiq_py:poller", "somebody", ex=60)

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import time
+from contextlib import closing
 from itertools import islice
 from typing import Any
 
@@ -15,10 +17,15 @@ from sidekiq_py.api import Queue
 from sidekiq_py.client import sync_client
 from sidekiq_py.extensions.batches import steps
 from sidekiq_py.extensions.batches.batch import Batch
+from sidekiq_py.extensions.batches.changes import Listener
 from sidekiq_py.extensions.batches.errors import BatchGoneError
 from sidekiq_py.extensions.batches.rows import Row
 from sidekiq_py.redaction import Redaction
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
 from tests.extensions.batches.conftest import Program
+from tests.support.cutting_proxy import CuttingProxy
+from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
 
 
@@ -446,6 +453,24 @@ def test_a_listener_that_lost_its_connection_reads_anew(app: Program, redis_clie
     batch.delete()
     with pytest.raises(BatchGoneError):
         list(changes)
+
+
+def test_a_listener_whose_connection_is_cut_once_it_is_subscribed_waits_longer_each_time(
+    app: Program, redis_server: RedisServer
+) -> None:
+    """The way through a proxy may be broken for hours, and after each fresh change a program reads all rows."""
+    batch = sidekiq.Batch(track=True)
+    with batch.jobs():
+        app.deed.perform_async("ok")
+    with CuttingProxy(redis_server.port) as proxy, closing(Pool(RedisSettings(proxy.url))) as pool:
+        proxy.cut(b"SUBSCRIBE", "after reply", times=5)
+        changes = Listener(pool, batch.bid, every=0.01, idle=60).changes()
+        begun = time.monotonic()
+        for _ in range(5):
+            assert next(change for change in changes if change).is_fresh
+
+        assert time.monotonic() - begun >= 0.1 + 0.2 + 0.4 + 0.8
+        changes.close()
 
 
 def test_rows_that_somebody_has_damaged_keep_no_job_from_ending(app: Program, redis_client: redis.Redis) -> None:

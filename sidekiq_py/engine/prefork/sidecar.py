@@ -24,6 +24,9 @@ from sidekiq_py.logs import log
 # The limit of what is buffered for one child or the sidecar; beyond it, messages are dropped.
 _MOST_WAITING_BYTES = 4_000_000
 _END_SECONDS = 3.0
+# One that ends sooner counts as one that could not start. It does not say when it is ready, and to fail, it may first
+# import a large program or wait for a Redis that gives no answer.
+_START_SECONDS = 30.0
 
 PARENT, CHILDREN, ALL = "parent", "children", "all"
 
@@ -87,10 +90,12 @@ class Sidecar:
         if process is None or self._role is None:
             return
         now = monotonic()
-        self._starts.note_death(was_ready=True, age_seconds=now - process.born_at, now=now)
+        age = now - process.born_at
+        pause = self._starts.note_death(was_ready=age > _START_SECONDS, age_seconds=age, now=now)
         if not is_stopping:
             # systemd, by default, sends TERM to all processes of a worker.
-            log.warning("the %s process %d ended (%d) and is replaced", self._role.name, process.pid, code)
+            when = "" if pause is None else f" in {pause:.1f} s"
+            log.warning("the %s process %d ended (%d) and is replaced%s", self._role.name, process.pid, code, when)
 
     def stop(self) -> None:
         """Ask the sidecar to exit, and kill it if it does not. Blocks until it has ended."""

@@ -1,10 +1,12 @@
-"""Two sidecars that end at the same time."""
+"""Sidecars that end: two at the same time, and one again and again."""
 
 import subprocess
 import sys
 
+import pytest
+
 # The first one exits once the second is a zombie, so that its stop reaps both.
-_PROGRAM = """
+_TWO_THAT_END_TOGETHER = """
 import os, signal, time
 from pathlib import Path
 from sidekiq_py.engine.prefork.forks import Forks
@@ -43,6 +45,41 @@ for sidecar in sidecars:
 
 def test_a_sidecar_that_ends_while_another_is_stopped_holds_up_nobody() -> None:
     """A process manager may send TERM to all of them at once."""
-    done = subprocess.run([sys.executable, "-c", _PROGRAM], timeout=100, check=False)
+    done = subprocess.run([sys.executable, "-c", _TWO_THAT_END_TOGETHER], timeout=100, check=False)
 
     assert done.returncode == 0
+
+
+# Its arguments: how old each sidecar is when it ends, in seconds.
+_ONE_THAT_ENDS_AGAIN_AND_AGAIN = """
+import sys, time
+from sidekiq_py.clock import monotonic
+from sidekiq_py.engine.prefork.forks import Forks
+from sidekiq_py.engine.prefork.sidecar import Role, Sidecar
+
+forks = Forks()
+sidecar = Sidecar(Role(lambda parent: 1, str), forks, None)
+for age in sys.argv[1:]:
+    sidecar._starts.next_at = 0.0
+    sidecar.keep()
+    sidecar.process.born_at -= float(age)
+    while not list(forks.reap()):
+        time.sleep(0.001)
+    sidecar.note_end(1, is_stopping=False)
+    print(round(max(0.0, sidecar.next_start_at - monotonic())))
+"""
+
+
+@pytest.mark.parametrize(
+    ("ages", "pauses"),
+    [((5, 5, 5, 5, 5, 5), (1, 2, 4, 8, 10, 10)), ((60, 60), (0, 0)), ((5, 5, 60, 5), (1, 2, 0, 1))],
+    ids=["never starts", "starts", "starts at last"],
+)
+def test_a_sidecar_that_always_ends_soon_is_started_ever_more_rarely(
+    ages: tuple[int, ...], pauses: tuple[int, ...]
+) -> None:
+    """Also one that takes seconds to fail, as while Redis gives no answer: each start takes CPU and a log line."""
+    program = [sys.executable, "-c", _ONE_THAT_ENDS_AGAIN_AND_AGAIN, *map(str, ages)]
+    done = subprocess.run(program, timeout=100, check=True, capture_output=True, text=True)
+
+    assert tuple(map(int, done.stdout.split())) == pauses

@@ -11,12 +11,13 @@ from sidekiq_py import telemetry
 from sidekiq_py.api import Batches
 from sidekiq_py.client import sync_client
 from sidekiq_py.errors import RedisReplyError
-from sidekiq_py.extensions.batches import checks, steps
+from sidekiq_py.extensions.batches import adding, checks, steps
 from sidekiq_py.extensions.batches.audit import Audit
 from sidekiq_py.extensions.batches.lifecycle_events import LifecycleEvents
 from sidekiq_py.extensions.batches.ruby_runs import RubyRuns
 from sidekiq_py.extensions.batches.state import BatchStatus
 from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.scripts import Script
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from tests.extensions.batches.conftest import Program
 from tests.extensions.batches.test_json_schema import definition, violations
@@ -520,3 +521,28 @@ def test_a_batch_can_be_invalidated_once_the_list_of_those_is_whole_again(app: P
 
     assert batch.invalidate() == 1
     assert app.client.zrange(steps.INVALID, 0, -1) == [batch.bid.encode()]
+
+
+def test_a_slice_of_ruby_s_that_was_not_added_can_be_pushed_again(app: Program) -> None:
+    """It would count as pushed, and its jobs would be lost."""
+    script = Script.of_text("ruby_push", steps.LIBRARY + (steps.FOLDER / "ruby_push.lua").read_text("utf-8"))
+    pool = sync_client.current().pool
+    batch = sidekiq.Batch()
+    with batch.jobs():
+        adds = adding.current()
+        assert adds is not None
+        place = adds.place(1)
+        names = [steps.key(batch.bid), "queues", "queue:default"]
+        added = [place.block, place.used, 1, 0, "0", adds.token, "", place.end, place.sender, place.mark, 0]
+        words = [*added, 3, "SADD", 2, "default", 3, "LPUSH", 3, "{}"]
+        pushes = f"{steps.key(batch.bid)}:pushes:{adds.token}"
+        app.client.delete(pushes)
+        app.client.set(pushes, "of another program")
+        with pytest.raises(RedisReplyError, match="WRONGTYPE"):
+            pool.run(lambda link: script.run(link, names, words))
+        app.client.delete(pushes)
+
+        pushed = [pool.run(lambda link: script.run(link, names, words)) for _ in range(2)]
+
+    assert pushed == [1, 0]
+    assert (app.client.llen("queue:default"), batch.status().total) == (1, 1)

@@ -23,8 +23,10 @@ while not why and ARGV[at] do
   at = at + tonumber(ARGV[at]) + 1
 end
 if why then return redis.error_reply(why) end
-redis.call('HSET', batch.blocks, ARGV[10], 1)
+-- First, because it fails before it writes if the key of the token's pushes has another type. With its mark, the slice would count as
+-- pushed.
 run('add', batch, words)
+redis.call('HSET', batch.blocks, ARGV[10], 1)
 at = commands
 while ARGV[at] do
   local count = tonumber(ARGV[at])

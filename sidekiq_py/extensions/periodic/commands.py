@@ -345,7 +345,7 @@ def _row(job: CronJob, now: float) -> tuple[str, ...]:
         return job.name, job.cron, job.klass, "-", by, job.problem
     if not job.is_enabled:
         return job.name, job.cron, job.klass, "-", by, f"disabled: {job.reason}" if job.reason else "disabled"
-    ticks = job.next_ticks(1, after=job.stored.fires_after(now))
+    ticks = job.stored.next_ticks(now)
     return job.name, job.cron, job.klass, relative(ticks[0], now) if ticks else "never", by, ""
 
 

@@ -140,7 +140,9 @@ class CronJob:
         cron = self.stored.cron
         if cron is None:
             return []
-        return next_times(cron, self.stored.fires_after(self._moment(None)) if after is None else moment(after), count)
+        if after is None:
+            return self.stored.next_ticks(self._moment(None), count)
+        return next_times(cron, moment(after), count)
 
     def previous_tick(self, *, before: float | datetime | None = None) -> datetime | None:
         """Its last tick, fired or not, in its own zone."""

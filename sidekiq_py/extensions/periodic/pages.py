@@ -45,10 +45,7 @@ def _list(visit: Visit) -> Any:
     others = [entry for entry in others if wanted.casefold() in entry["name"].casefold()]
     return visit.page(
         "cron.html",
-        rows=[
-            (job, _shown(visit, job), next(iter(job.next_ticks(after=job.stored.fires_after(now))), None))
-            for job in ours
-        ],
+        rows=[(job, _shown(visit, job), next(iter(job.stored.next_ticks(now)), None)) for job in ours],
         others=others[start : start + _JOBS_SHOWN],
         is_empty=not count,
         wanted=wanted,
@@ -77,7 +74,7 @@ def _show(visit: Visit) -> Any:
         "cron_job.html",
         job=job,
         shown=_shown(visit, job),
-        ticks=job.next_ticks(_TICKS_SHOWN, after=job.stored.fires_after(visit.now.timestamp())),
+        ticks=job.stored.next_ticks(visit.now.timestamp(), _TICKS_SHOWN),
         lost=job.lost_ticks(),
         runs=runs,
         history=job.history(),

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -24,7 +25,7 @@ from sidekiq_py.extensions.periodic.layout import (
     tick_of,
     tick_text,
 )
-from sidekiq_py.extensions.periodic.ticks import previous_time
+from sidekiq_py.extensions.periodic.ticks import next_times, previous_time
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import epoch_seconds, name_in, pairs, raise_first
 from sidekiq_py.redis_access.job_path import settle_script
@@ -80,9 +81,13 @@ class StoredJob(NamedTuple):
         """The key of Python's own data."""
         return OWN_PREFIX + self.key
 
-    def fires_after(self, now: float) -> float:
-        """*now*, or the last tick that Python has fired if the clock was set back behind it: none fires twice."""
-        return max(now, self.own.fired)
+    def next_ticks(self, now: float, count: int = 1) -> list[datetime]:
+        """
+        The first *count* ticks that will fire after *now*, by Redis's clock.
+
+        If that clock was set back behind the last tick that Python has fired, those after that one: none fires twice.
+        """
+        return [] if self.cron is None else next_times(self.cron, max(now, self.own.fired), count)
 
     @property
     def other_key(self) -> str:

@@ -13,7 +13,6 @@ from sidekiq_py.errors import ConfigError, RedisError, RedisReplyError, Unsuppor
 from sidekiq_py.logs import log
 from sidekiq_py.redis_access.connection import server_info
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.connection.replies import raise_first
 from sidekiq_py.redis_access.connection.server_info import OLDEST_REDIS, ServerInfo
 from sidekiq_py.redis_access.connection.settings import place
 from sidekiq_py.redis_access.job_path import in_flight
@@ -132,18 +131,20 @@ def _check_rights(pool: Pool, url: str, queues: Sequence[str], *, keeps_in_fligh
     # A user who may count is told that this is no number.
     count = ("INCRBY", keys.STAT_PROCESSED, "none")
     *replies, counted = pool.replies([("EXISTS", *names), *(owned if keeps_in_flight else ()), count])
-    try:
-        raise_first(replies)
-        if keeps_in_flight:
+    refusals = [reply for reply in replies if isinstance(reply, RedisReplyError)]
+    if keeps_in_flight and not refusals:
+        try:
             # Nothing is renewed.
             pool.run(lambda link: in_flight.renew(link, "", "", 1))
-    except RedisReplyError as error:
-        # Any other error may be temporary.
-        if error.code == "NOPERM":
+        except RedisReplyError as refusal:
+            refusals.append(refusal)
+    for lasting in refusals:
+        # Any other error may be temporary, and hides none that lasts: in a failover, a replica refuses LMOVE to all.
+        if lasting.code == "NOPERM":
             raise ConfigError(
-                f"{url} forbids this user something that a worker needs: {error}. Allow the keys {_acl_keys(pool)} "
+                f"{url} forbids this user something that a worker needs: {lasting}. Allow the keys {_acl_keys(pool)} "
                 "and the commands +@all -@dangerous, or those that docs/redis.md lists one by one"
-            ) from error
+            ) from lasting
     if isinstance(counted, RedisReplyError) and counted.code == "NOPERM":
         # A script that counts jobs skips what is refused, so nothing else would tell.
         log.warning(

@@ -195,6 +195,21 @@ def test_a_user_who_may_not_use_our_keys_is_refused_with_what_it_needs(
     assert "secret" not in str(refused.value)
 
 
+@pytest.mark.parametrize("name", ["lpos", "lrem"])
+def test_a_user_of_a_replica_is_told_of_missing_rights_too(
+    new_redis_server: Callable[..., RedisServer], name: str
+) -> None:
+    """As in a failover: a replica refuses the first write to everybody, which says nothing of the other commands."""
+    server = new_redis_server(config={"replicaof": "127.0.0.1 1"})
+    with server.client() as admin:
+        admin.execute_command("ACL", "SETUSER", "worker", "on", ">secret", "~*", "+@all", f"-{name}")
+    pool = Pool(RedisSettings(server.url.replace("redis://", "redis://worker:secret@")))
+
+    with pytest.raises(ConfigError, match=r"forbids this user"):
+        check_redis(pool)
+    pool.close()
+
+
 @pytest.mark.parametrize("served", [["good"], ["default", "good"], [f"q{number}" for number in range(500)]])
 def test_a_user_is_asked_for_the_queues_that_the_worker_serves(
     redis_client: redis.Redis, redis_url: str, served: list[str]

@@ -10,6 +10,7 @@ Nothing here blocks: messages that a child does not take are buffered up to a li
 import os
 import signal
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -27,6 +28,8 @@ _END_SECONDS = 3.0
 # One that ends sooner counts as one that could not start. It does not say when it is ready, and to fail, it may first
 # import a large program or wait for a Redis that gives no answer.
 _START_SECONDS = 30.0
+# The most messages that are kept for the next sidecar.
+_MOST_MISSED = 200
 
 PARENT, CHILDREN, ALL = "parent", "children", "all"
 
@@ -67,6 +70,8 @@ class Sidecar:
         self._fleet = fleet
         self._starts = ChildStarts(1)
         self.process: ChildProcess | None = None
+        # What children said while there was none: their last words are their counts of jobs, which nobody else knows.
+        self._missed: deque[tuple[str, ...]] = deque(maxlen=_MOST_MISSED)
 
     @property
     def next_start_at(self) -> float | None:
@@ -83,6 +88,9 @@ class Sidecar:
             pause = self._starts.note_death(was_ready=False, age_seconds=0.0, now=monotonic())
             name = self._role.name
             log.error("the %s process could not be started (%s); trying again in %.1f s", name, error, pause)
+            return
+        while self._missed:
+            self._to_sidecar(*self._missed.popleft())
 
     def note_end(self, code: int, *, is_stopping: bool) -> None:
         """The sidecar has ended. Another one is started soon, unless the worker is stopping."""
@@ -130,12 +138,12 @@ class Sidecar:
         self._to_sidecar("ANSWER", number, str(child.pid), *text)
 
     def pass_on(self, child: ChildProcess, text: tuple[str, ...]) -> None:
-        """Relay a child's message to the sidecar."""
-        self._to_sidecar("SAID", str(child.pid), *text)
+        """Relay a child's message to the sidecar, or to the next one."""
+        self._to_sidecar_or_next("SAID", str(child.pid), *text)
 
     def note_gone(self, child: ChildProcess) -> None:
         """Report to the sidecar that a child has ended and will not answer any more."""
-        self._to_sidecar("GONE", str(child.pid))
+        self._to_sidecar_or_next("GONE", str(child.pid))
 
     def _tell(self, who: str, text: str) -> None:
         if who != CHILDREN:
@@ -161,6 +169,12 @@ class Sidecar:
         except Exception:  # noqa: BLE001 — no request may stop the parent
             log.exception("a request of the sidecar process failed in the parent")
             return ""
+
+    def _to_sidecar_or_next(self, *message: str) -> None:
+        if self.process is None and self._role is not None:
+            self._missed.append(message)
+        else:
+            self._to_sidecar(*message)
 
     def _to_sidecar(self, word: str, *details: str) -> None:
         if self.process is not None:

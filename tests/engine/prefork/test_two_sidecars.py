@@ -1,4 +1,4 @@
-"""Sidecars that end: two at the same time, and one again and again."""
+"""Sidecars that end: two at the same time, one again and again, and one while a child ends."""
 
 import subprocess
 import sys
@@ -83,3 +83,42 @@ def test_a_sidecar_that_always_ends_soon_is_started_ever_more_rarely(
     done = subprocess.run(program, timeout=100, check=True, capture_output=True, text=True)
 
     assert tuple(map(int, done.stdout.split())) == pauses
+
+
+_ONE_THAT_MISSES_A_CHILD = """
+import os, signal, threading
+from types import SimpleNamespace
+from sidekiq_py.engine.prefork.forks import Forks
+from sidekiq_py.engine.prefork.sidecar import Role, Sidecar
+
+def run(parent):
+    def hear(message):
+        print(message.word, *message.details, flush=True)
+        if message.word == "GONE":
+            os._exit(0)
+
+    parent.listen(hear, on_end=lambda: os._exit(1))
+    threading.Event().wait()
+
+forks = Forks()
+sidecar = Sidecar(Role(run, str), forks, None)
+child = SimpleNamespace(pid=7)
+sidecar.keep()
+sidecar.process.send_signal(signal.SIGKILL)
+os.waitid(os.P_PID, sidecar.process.pid, os.WEXITED | os.WNOWAIT)
+[ended] = forks.reap()
+sidecar.note_end(ended.exit_code, is_stopping=False)
+sidecar.pass_on(child, ("metrics", "1"))
+sidecar.note_gone(child)
+sidecar._starts.next_at = 0.0
+sidecar.keep()
+os.waitid(os.P_PID, sidecar.process.pid, os.WEXITED | os.WNOWAIT)
+"""
+
+
+def test_the_next_sidecar_hears_the_last_words_of_a_child_that_ended_without_one() -> None:
+    """They are its counts for `/metrics`, which would fall."""
+    program = [sys.executable, "-c", _ONE_THAT_MISSES_A_CHILD]
+    done = subprocess.run(program, timeout=100, check=True, stdout=subprocess.PIPE, text=True)
+
+    assert done.stdout.splitlines() == ["SAID 7 metrics 1", "GONE 7"]

@@ -10,7 +10,7 @@ from typing import Any
 
 from sidekiq_celery import _state, states
 from sidekiq_celery._result.base import ResultBase, assert_will_not_block, new_promise
-from sidekiq_celery._result.single import read_together
+from sidekiq_celery._result.single import forget_together, read_together
 from sidekiq_celery.exceptions import ImproperlyConfigured, TimeoutError
 
 
@@ -147,8 +147,7 @@ class ResultSet(ResultBase):
 
     def forget(self) -> None:
         """Remove all results from the backend."""
-        for result in self.results:
-            result.forget()
+        forget_together(self.results)
 
     def revoke(
         self,

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Generator, Iterable, Iterator
 from datetime import datetime
+from itertools import groupby
 from typing import Any, Generic
 
 from sidekiq_celery import states
@@ -323,11 +324,7 @@ class AsyncResult(Tree, Generic[R_co]):
 
         If this object knew the result, its `get` no longer waits: it returns what is stored then, or else None.
         """
-        self._is_gone = self._is_gone or self._cache is not None
-        self._cache = None
-        if self.parent:
-            self.parent.forget()
-        self.backend.remove_pending_result(self)
+        _let_go(self)
         self.backend.forget(self.id)
 
     def revoke(
@@ -384,6 +381,33 @@ def read_together(results: Iterable[Any]) -> set[str]:
     for task_id, meta in backend.get_many(list(by_id), max_iterations=1):
         by_id.pop(task_id)._maybe_set_cache(meta)
     return set(by_id)
+
+
+def forget_together(results: Iterable[Any]) -> None:
+    """Remove results, neighbours together. Those whose class or backend has its own way are removed one by one."""
+    for forget_many, some in groupby(results, _forget_many_of):
+        members = list(some)
+        for result in members:
+            if forget_many is None:
+                result.forget()
+            else:
+                _let_go(result)
+        if forget_many is not None:
+            forget_many([result.id for result in members])
+
+
+def _let_go(result: Any) -> None:
+    result._is_gone = result._is_gone or result._cache is not None
+    result._cache = None
+    if result.parent:
+        result.parent.forget()
+    result.backend.remove_pending_result(result)
+
+
+def _forget_many_of(result: Any) -> Callable[[list[str]], None] | None:
+    # A bound method equals another one of the same backend.
+    is_plain = getattr(type(result), "forget", None) is AsyncResult.forget
+    return getattr(result.backend, "forget_many", None) if is_plain else None
 
 
 def _is_plain(result: Any) -> bool:

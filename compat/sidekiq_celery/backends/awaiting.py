@@ -225,9 +225,16 @@ class Awaiting(_Base):
 
     def forget(self, task_id: str) -> None:
         """Remove a result. Every handle that waits for it stops waiting."""
-        for deliver in self._listener.watching(self.get_key_for_task(task_id)):
-            self._stop_awaiting(deliver)
+        self._stop_expecting(task_id)
         super().forget(task_id)
+
+    def _stop_expecting(self, task_id: str) -> Any:
+        """Drop what is kept here of a result that is removed. Returns its key."""
+        self._cache.pop(task_id, None)
+        key = self.get_key_for_task(task_id)
+        for deliver in self._listener.watching(key):
+            self._stop_awaiting(deliver)
+        return key
 
     def _stop_awaiting(self, deliver: Deliver | None) -> bool:
         with self._awaited_lock:

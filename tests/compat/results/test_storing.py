@@ -14,6 +14,7 @@ import redis
 from kombu.exceptions import EncodeError
 from sidekiq_celery import Celery
 from sidekiq_celery._wire.context import Context
+from sidekiq_celery.backends.redis import RedisBackend
 from sidekiq_celery.exceptions import BackendStoreError
 
 from sidekiq_py.redis_access.connection.pool import Pool
@@ -302,6 +303,37 @@ def test_a_group_that_was_read_and_forgotten_is_not_waited_for(app: Celery) -> N
     app.backend.mark_as_done("b", 2)
 
     assert group.get(timeout=0.1) == [None, 2]
+
+
+def test_a_large_group_is_forgotten_in_few_commands(app: Celery, redis_client: redis.Redis) -> None:
+    """One for each result took seconds for 10,000. Chains, groups within it and steps before it go, too."""
+    chained = app.AsyncResult("chained", parent=app.AsyncResult("step before"))
+    inner = app.GroupResult("inner", [app.AsyncResult("inside")])
+    many = [app.AsyncResult(str(number)) for number in range(2500)]
+    group = app.GroupResult("g", [*many, chained, inner])
+    calls: list[Any] = []
+    many[0].then(calls.append)
+    for task_id in ("0", "1", "2499", "chained", "step before", "inside"):
+        app.backend.set(app.backend.get_key_for_task(task_id), "{}")
+    redis_client.config_resetstat()
+
+    group.forget()
+
+    assert redis_client.keys("celery-task-meta-*") == []
+    assert redis_client.info("commandstats")["cmdstat_del"]["calls"] == 3 + 2
+    assert app.backend._awaited == {}
+
+
+@pytest.mark.parametrize("name", ["forget", "_forget", "delete"])
+def test_a_backend_with_its_own_way_to_forget_is_asked_for_each_result(app: Celery, redis_url: str, name: str) -> None:
+    """As before there was another way."""
+    asked: list[Any] = []
+    kind = type("Own", (RedisBackend,), {name: lambda backend, what: asked.append(what)})
+    backend = kind(redis_url, app=app)
+
+    app.ResultSet([app.AsyncResult(task_id, backend=backend) for task_id in "ab"]).forget()
+
+    assert asked == ([b"celery-task-meta-a", b"celery-task-meta-b"] if name == "delete" else ["a", "b"])
 
 
 def test_a_result_that_is_forgotten_before_it_comes_is_waited_for(app: Celery) -> None:

@@ -8,6 +8,9 @@ from sidekiq_py.clock import monotonic
 
 T = TypeVar("T")
 
+# An open page looks at least once a second; a visitor without JavaScript may reload a page this much later.
+_GRACE_SECONDS = 30.0
+
 
 class BackgroundValue(Generic[T]):
     """
@@ -26,16 +29,24 @@ class BackgroundValue(Generic[T]):
         self._lock = Lock()
         self._value: T | None = None
         self._began_at = float("-inf")
+        self._ended_at = float("-inf")
         self._is_reading = False
+        self._is_outdated = False
 
     def look(self) -> T | None:
-        """The last value; None until there is one. Reads it anew if it is too old."""
+        """
+        The last value. Reads it anew if it is too old.
+
+        None until there is a value, and if nobody has looked for so long that the last one says nothing about today.
+        """
         with self._lock:
-            if monotonic() - self._began_at >= self._seconds and not self._is_reading:
+            now = monotonic()
+            if now - self._began_at >= self._seconds and not self._is_reading:
                 Thread(target=self._renew, name=self._name, daemon=True).start()
                 # The time of the beginning, so that what changes in the meantime is read, too, after `forget`.
-                self._is_reading, self._began_at = True, monotonic()
-            return self._value
+                self._is_reading, self._began_at = True, now
+                self._is_outdated = now - self._ended_at > self._seconds + _GRACE_SECONDS
+            return None if self._is_outdated else self._value
 
     def forget(self) -> None:
         """Read the value anew at the next look, because something was changed."""
@@ -45,4 +56,5 @@ class BackgroundValue(Generic[T]):
     def _renew(self) -> None:
         value = self._read(self._value)
         with self._lock:
-            self._value, self._is_reading = value, False
+            self._value, self._is_reading, self._is_outdated = value, False, False
+            self._ended_at = monotonic()

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("starlette")
 
-from sidekiq_py.web import BackgroundValue
+from sidekiq_py.web import BackgroundValue, background
 from tests.support.no_more_threads import without_more_threads
 from tests.support.waiting import eventually
 
@@ -28,6 +28,24 @@ def test_a_value_is_read_again_only_once_it_is_old_or_forgotten(numbers: Iterato
     value.forget()
 
     eventually(lambda: value.look() == 2)
+
+
+def test_a_value_that_nobody_has_looked_at_for_long_is_not_shown(
+    numbers: Iterator[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first visitor after a quiet day would read on the Overview that all was well, as of yesterday."""
+    value = BackgroundValue("sidekiq.web/test", lambda before: next(numbers), 60.0)
+    value.look()
+    eventually(lambda: value.look() == 1)
+    now = background.monotonic()
+
+    monkeypatch.setattr(background, "monotonic", lambda: now + 61)
+    assert value.look() == 1
+    eventually(lambda: value.look() == 2)
+    monkeypatch.setattr(background, "monotonic", lambda: now + 61 + 86_400)
+    assert value.look() is None
+
+    eventually(lambda: value.look() == 3)
 
 
 def test_a_value_that_no_thread_could_read_is_read_at_the_next_look(numbers: Iterator[int]) -> None:

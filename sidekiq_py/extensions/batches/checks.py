@@ -32,23 +32,24 @@ def batches(pool: Pool) -> Iterator[Finding]:
     if lost:
         jobs = sum(one.lost for one in lost)
         yield warning(
-            f"{counted(jobs, 'job')} of {counted(len(lost), 'batch', 'batches')} {verb(jobs, 'is', 'are')} lost: not "
-            "found anywhere in Redis.",
+            f"{counted(jobs, 'job')} of {counted(len(lost), 'batch', 'batches')} {verb(jobs, 'is', 'are')} lost, not "
+            f"found anywhere in Redis: {listed(one.bid for one in lost)}.",
             "`sidekiq-py batches show BID` lists them. Push them again, or drop the batch with `batches delete BID`.",
             [one.bid for one in lost],
         )
     opened = [one for one in found if one.openers]
     if opened:
         yield note(
-            f"{counted(len(opened), 'batch is', 'batches are')} open: a program may still add jobs, or has died while "
-            "adding.",
+            f"{counted(len(opened), 'batch is', 'batches are')} open: {listed(one.bid for one in opened)}. A program "
+            "may still add jobs, or has died while adding.",
             "`sidekiq-py batches show BID` shows which; `batches close BID` closes a batch whose program is gone.",
             [one.bid for one in opened],
         )
     damaged = [one for one in found if one.damaged]
     if damaged:
         yield warning(
-            f"{counted(len(damaged), 'batch is', 'batches are')} damaged: another program has written to "
+            f"{counted(len(damaged), 'batch is', 'batches are')} damaged ({listed(one.bid for one in damaged)}): "
+            "another program has written to "
             f"{listed(sorted({name for one in damaged for name in one.damaged}))}. The jobs still run, but "
             "callbacks may never be enqueued.",
             "Find the program that writes to keys of `sidekiq_py:batch:*`; `batches delete BID` drops a batch.",

@@ -83,6 +83,8 @@ def test_a_batch_that_cannot_end_is_named(app: Program) -> None:
     assert "mailers" in bare.seen
     assert bare.subjects == (identity,)
     assert "2 jobs of 1 batch are lost" in lost.seen
+    assert batch.bid in opened.seen
+    assert batch.bid in lost.seen
 
 
 def test_opening_a_batch_names_ruby_processes_that_do_not_count(

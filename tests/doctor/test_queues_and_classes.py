@@ -222,6 +222,7 @@ def test_a_class_on_a_queue_of_python_processes_that_none_declares(look: Look, r
 
     assert (found.level, found.subjects) == ("problem", ("Product",))
     assert identity in found.seen
+    assert "If it was renamed, declare its old name, too" in found.advice
 
 
 def test_a_class_of_retries_alone(look: Look, redis_client: redis.Redis) -> None:
@@ -339,6 +340,7 @@ def test_jobs_that_failed_for_want_of_their_class(look: Look, redis_client: redi
     assert found.subjects == ("HardWorker", "Sum")
     assert "2 retries failed" in found.seen
     assert "HardWorker (in Python), Sum (in Ruby)" in found.seen
+    assert "If a class was renamed, declare its old name, too" in found.advice
 
 
 def test_an_active_job_under_the_new_wrapper_before_an_old_sidekiq(look: Look, redis_client: redis.Redis) -> None:

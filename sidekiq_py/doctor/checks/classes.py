@@ -45,7 +45,8 @@ def refused(facts: Facts) -> Iterator[Finding]:
     yield warning(
         f"{counted(unknown.total(), 'retry', 'retries')} failed because the process that took the job did not know its "
         f"class: {listed(f'{name} (in {languages[name]})' for name in names)}.",
-        "Push each class to a queue where every process knows it.",
+        "Push each class to a queue where every process knows it. If a class was renamed, declare its old name, too, "
+        "until these jobs have run.",
         names,
     )
 
@@ -94,7 +95,8 @@ def _nobody(queue: str, unknown: dict[str, int], python: list[Worker]) -> Findin
         f"`{queue}` holds or will get {_named(unknown)}. Only Python processes serve it, and none declares "
         f"{verb(len(unknown), 'that class', 'those classes')} ({identities}): each such job "
         "fails, and is retried until it is dead.",
-        "Import the module that declares it in those workers (-r), or push it to a queue that its workers serve.",
+        "Import the module that declares it in those workers (-r), or push it to a queue that its workers serve. If it "
+        "was renamed, declare its old name, too, until these jobs have run.",
         sorted(unknown),
     )
 

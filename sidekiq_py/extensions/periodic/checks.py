@@ -155,7 +155,9 @@ def _rivals(jobs: list[StoredJob], now: float) -> Iterator[Finding]:
         if rival:
             yield warning(
                 f"The periodic job `{job.name}` is declared by {job.own.by}, and was recently declared by {rival}.",
-                "If both still declare it, the one that starts last decides: give one of the two another name.",
+                "If both still declare it, the one that starts last decides: give one of the two another name. If it "
+                "is one program whose tag (-g) or module has changed, what only the old one declared fires on: remove "
+                f"it (`sidekiq-py cron list` shows {rival} beside it).",
                 (job.name,),
             )
 

@@ -159,6 +159,20 @@ def test_a_declared_job_that_is_gone_is_a_warning(start: Start, redis_client: re
     assert found("warning", "gone from the gem's keys: cron_job:default:n")
 
 
+def test_one_program_under_a_new_tag_is_told_where_its_old_jobs_are(start: Start, redis_client: redis.Redis) -> None:
+    """Its old table fires on beside the new one, and another name for a job would not stop that."""
+    declare("0 9 * * *", "R", name="n", by="mail.jobs")
+    start(redis_client.time()[0])
+    declarations.clear()
+    sidekiq.periodic("0 10 * * *", sidekiq.ruby_job("R"), name="n")
+    start(redis_client.time()[0])
+
+    [advice] = [finding.advice for _, finding in examine().findings() if "was recently declared by" in finding.seen]
+
+    assert "one program whose tag (-g) or module has changed" in advice
+    assert "`sidekiq-py cron list` shows shop:mail.jobs beside it" in advice
+
+
 def test_two_programs_that_declare_one_name_are_named(
     start: Start, redis_client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:

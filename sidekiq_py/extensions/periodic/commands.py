@@ -81,7 +81,7 @@ def show(name: str, as_json: bool) -> None:
     rows = [
         (key.replace("_", " "), value if isinstance(value, str) else json_text(value))
         for key, value in _as_dict(job, ticks=5).items()
-        if value not in (None, "", [])
+        if value not in (None, "", []) and (job.is_enabled or key != "next_ticks")
     ]
     echo_table(("FIELD", "VALUE"), rows)
     for tick in _lost(job):
@@ -111,6 +111,8 @@ def next_ticks(name: str, count: int, tz: str | None, as_json: bool) -> None:
         return
     for tick in ticks:
         click.echo(tick.strftime(_TIME))
+    if job is not None and not job.is_enabled:
+        click.echo(f"{name} is disabled: it fires at none of these times until it is enabled.", err=True)
 
 
 @cron.command()
@@ -242,7 +244,7 @@ def remove(names: tuple[str, ...], yes: bool, as_json: bool) -> None:
     """
     Delete periodic jobs.
 
-    One that a program declares comes back when a worker of that program starts: disable such a job instead.
+    One that a program still declares comes back when a worker of that program starts: disable such a job instead.
     """
     jobs = [_found(name) for name in dict.fromkeys(names)]
     ask(lambda: f"Remove {', '.join(job.name for job in jobs)}", what="remove", unless=yes)
@@ -252,7 +254,8 @@ def remove(names: tuple[str, ...], yes: bool, as_json: bool) -> None:
             from sidekiq_py.doctor.finding import command_line  # for this advice alone
 
             click.echo(
-                f"{job.name} will come back, as {job.declared_by} declares it. Disable it instead: "
+                f"{job.name} will come back if {job.declared_by} still declares it and a worker of that program "
+                "starts. In that case, disable it instead: "
                 + command_line(program.settings().redis.namespace, "cron", "disable", operands=[job.name]),
                 err=True,
             )

@@ -243,6 +243,20 @@ def test_ticks_that_fired_before_the_clock_was_set_back_are_not_to_come(
     assert "in 3d" in run("list") or "in 2d 23h" in run("list")
 
 
+def test_the_ticks_of_a_disabled_job_are_not_shown_as_if_it_fired(run: Callable[..., Any], start: Start) -> None:
+    """Who asks when the nightly report runs must not read 'at three' while someone has switched it off."""
+    sidekiq.periodic("0 3 * * *", sidekiq.ruby_job("Report"), name="nightly")
+    start()
+    assert "disabled" not in run("next", "nightly")
+    assert "next ticks" in run("show", "nightly")
+
+    run("disable", "nightly")
+
+    assert "nightly is disabled: it fires at none of these times until it is enabled." in run("next", "nightly")
+    assert len(run("next", "nightly", "--json")) == 10
+    assert "next ticks" not in run("show", "nightly")
+
+
 def test_next_says_why_a_job_never_fires(run: Callable[..., Any], redis_client: redis.Redis) -> None:
     """Ruby, or anyone, may have stored a text that cannot be read; no output would look like no answer."""
     redis_client.sadd("cron_jobs:default", "cron_job:default:ruby")
@@ -394,15 +408,19 @@ def test_a_job_is_replaced_with_yes(run: Callable[..., Any], start: Start) -> No
     assert CronJobs().find("nightly").cron == "0 5 * * * Etc/UTC"
 
 
-def test_removing_a_declared_job_says_that_it_comes_back(run: Callable[..., Any], start: Start) -> None:
-    """With the command that stops it, to be copied as it stands."""
+def test_removing_a_declared_job_says_when_it_comes_back(run: Callable[..., Any], start: Start) -> None:
+    """
+    With the command that stops it, to be copied as it stands.
+
+    But the program may be gone, or declare it no longer: then removing it was right, and nothing comes back.
+    """
     for name in ("every morning", "-x"):
         sidekiq.periodic("0 9 * * *", sidekiq.ruby_job("Report"), name=name)
     start()
 
     said = run("remove", "--yes", "--", "every morning", "-x")
 
-    assert f"every morning will come back, as shop:{__name__} declares it." in said
+    assert f"every morning will come back if shop:{__name__} still declares it and a worker" in said
     assert "sidekiq-py cron disable 'every morning'\n" in said
     assert "sidekiq-py cron disable -- -x\n" in said
 

@@ -62,13 +62,15 @@ def test_a_queue_that_workers_left_because_they_lack_an_extension(look: Look, re
 
 
 def test_a_process_that_is_quiet_works_no_queue(look: Look, redis_client: redis.Redis) -> None:
-    """It is named, as somebody may wonder."""
-    identity = ruby_process(redis_client, is_quiet=True)
+    """It is named, as somebody may wonder; where jobs wait, and where they will be due."""
+    identity = ruby_process(redis_client, queues=("default", "mailers"), is_quiet=True)
     push(redis_client)
+    redis_client.zadd("retry", {json.dumps(payload(queue="mailers")): time.time() + 3600})
 
     diagnosis = look()
 
     assert f"{identity} did, but takes no new jobs" in diagnosis.the("unworked-queues").seen
+    assert f"{identity} did, but takes no new jobs" in diagnosis.the("due-elsewhere").seen
     assert "takes no new jobs" in diagnosis["processes"][1].seen
 
 

@@ -63,7 +63,7 @@ def due_elsewhere(facts: Facts) -> Iterator[Finding]:
         if name not in filled:
             going = counted(number, "scheduled or failed job goes", "scheduled or failed jobs go")
             yield warning(
-                f"{going} to `{name}` when due, and no process serves that queue.",
+                f"{going} to `{name}` when due, and no process serves that queue.{_leaving(name, facts)}",
                 _start(facts, name, _marked_keys([name], facts)),
                 [str(name)],
             )
@@ -189,10 +189,8 @@ def unreadable(facts: Facts) -> Iterator[Finding]:
 
 
 def _unworked(queue: QueueFacts, facts: Facts) -> Finding:
-    quiet = [worker.identity for worker in facts.fleet.leaving(queue.name)]
-    leaving = f" {listed(quiet)} did, but {verb(len(quiet), 'takes', 'take')} no new jobs." if quiet else ""
     waiting = counted(queue.size, "job waits", "jobs wait")
-    seen = f"{waiting} in `{queue.name}`, and no process serves that queue.{leaving}"
+    seen = f"{waiting} in `{queue.name}`, and no process serves that queue.{_leaving(queue.name, facts)}"
     marked = _marked_keys([queue.name], facts)
     advice = _start(facts, queue.name, marked)
     if not marked and is_writable(queue.name):
@@ -201,6 +199,12 @@ def _unworked(queue: QueueFacts, facts: Facts) -> Finding:
             f" {move} its jobs to a queue that is served: {facts.command('queues', 'move', operands=[queue.name])} TO"
         )
     return problem(seen, advice, [queue.name])
+
+
+def _leaving(name: str, facts: Facts) -> str:
+    """Which processes served a queue and are quiet now, as a sentence; empty if there is none."""
+    quiet = [worker.identity for worker in facts.fleet.leaving(name)]
+    return f" {listed(quiet)} did, but {verb(len(quiet), 'takes', 'take')} no new jobs." if quiet else ""
 
 
 def _marked_keys(names: Collection[str], facts: Facts) -> list[str]:

@@ -154,8 +154,9 @@ def stop(identities: tuple[str, ...], everything: bool, yes: bool, as_json: bool
     Stop processes.
 
     They finish their running jobs, or return them to their queues when the shutdown timeout is over (the worker's -t),
-    and exit. Their supervisor (systemd, Kubernetes) may start them again. Give identities, a host, host:pid, or --all.
-    A process reacts at its next heartbeat, within ten seconds.
+    and exit. Their supervisor (systemd, Kubernetes) may start them again; a child of a worker with --processes is not
+    replaced until its parent gets HUP. Give identities, a host, host:pid, or --all. A process reacts at its next
+    heartbeat, within ten seconds.
     """
     wanted = _wanted("stop", identities, everything)
     if wanted:

@@ -154,6 +154,13 @@ def test_a_command_that_is_not_clear_tells_nobody(run, fleet, arguments, advice)
     assert signals(fleet) == {}
 
 
+def test_the_help_of_stop_says_that_a_child_is_not_replaced(run):
+    """Who stops a child because its job hangs would otherwise take down the worker, one child after another."""
+    said = " ".join(run("processes", "stop", "--help").output.split())
+
+    assert "a child of a worker with --processes is not replaced until its parent gets HUP" in said
+
+
 def test_a_stop_asks_with_what_runs(redis_url, fleet):
     """Answering no changes nothing."""
     fleet.hset("rails:1:aa", "busy", 4)

@@ -19,6 +19,34 @@ def test_a_job_that_nobody_has_fetched_cannot_start(pool: Pool, redis_client: re
     assert revoked.revoke(pool, ["a"], now=NOW, kept_seconds=60) == revoked.Revoked(True, 0)
 
 
+@pytest.mark.parametrize("owners", [50, 2000])
+def test_a_revoke_looks_at_a_limited_number_of_jobs_in_flight(
+    pool: Pool, redis_client: redis.Redis, owners: int
+) -> None:
+    """A search through all of a large fleet's held Redis up for half a second; a short wait costs Redis nothing."""
+    for number in range(owners):
+        redis_client.hset("sidekiq_py:owners", f"me:{number}:a:1", '{"queues":["default","low"]}')
+        redis_client.rpush(f"sidekiq_py:inbox:me:{number}:a:1:low", *['{"jid":"other"}'] * 20)
+    redis_client.config_resetstat()
+
+    assert revoked.revoke(pool, ["a"], now=NOW, kept_seconds=60).may_start
+
+    called = {name: stats["calls"] for name, stats in redis_client.info("commandstats").items()}
+    assert sum(called.values()) < 2000
+
+
+def test_a_revoke_reads_a_limited_number_of_bytes_in_flight(pool: Pool, redis_client: redis.Redis) -> None:
+    """Jobs may have megabytes, which a script copies."""
+    redis_client.hset("sidekiq_py:owners", "me:1:a:1", '{"queues":["default"]}')
+    for number in range(9):
+        redis_client.lpush("sidekiq_py:inbox:me:1:a:1:default", f'{{"jid":"other{number}"}}' + " " * 600_000)
+    redis_client.config_resetstat()
+
+    assert revoked.revoke(pool, ["a"], now=NOW, kept_seconds=60).may_start
+
+    assert redis_client.info("commandstats")["cmdstat_lindex"]["calls"] == 2
+
+
 def test_a_second_revoke_ends_none_sooner(pool: Pool) -> None:
     """The first asked for longer."""
     revoked.revoke(pool, ["a"], now=NOW, kept_seconds=600)

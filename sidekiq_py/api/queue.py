@@ -67,7 +67,7 @@ class QueuedJob(JobRecord):
         """Remove it from its queue. Returns False if it is no longer there: it was fetched by a worker, or deleted."""
         ends = ends_of_extensions(self, "deleted", of_pool(self._pool).detection.dialect(now_seconds()))
         if not ends:
-            return queues.remove(self._pool, self._queue_name, self.value)
+            return queues.remove(self._pool, self._queue_name, self.value, before=self._before)
         return queues.remove_with(self._pool, self._queue_name, self.value, ends)
 
 

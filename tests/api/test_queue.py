@@ -146,6 +146,19 @@ def test_a_job_is_found_by_its_jid_and_deleted(pool, redis_client, payload):
     assert Queue(pool=pool).find_job("9") is None
 
 
+@pytest.mark.parametrize(("place", "is_from_head"), [(3, True), (27, False)])
+def test_a_single_job_is_removed_from_the_nearer_end(pool, redis_client, payload, place, is_from_head):
+    """Redis looks at each job on the way: the oldest of two million, searched for from the head, took 130 ms."""
+    fill(redis_client, payload, 30)
+
+    with inner_commands(redis_client) as commands:
+        assert list(Queue(pool=pool))[place].delete()
+
+    [words] = [words for words in commands if words[0] == "LREM"]
+    assert words[2] == ("1" if is_from_head else "-1")
+    assert redis_client.llen("queue:default") == 29
+
+
 def test_draining_gives_the_jobs_and_removes_the_name(pool, redis_client, payload):
     """Whoever empties a queue can still see what was in it."""
     fill(redis_client, payload, 3, queue="low")

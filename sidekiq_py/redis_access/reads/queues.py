@@ -223,15 +223,20 @@ def take_jobs(
     return [None if one < 0 else one == 1 for one in done], left
 
 
-def remove(pool: Pool, name: str, job: bytes) -> bool:
+def remove(pool: Pool, name: str, job: bytes, *, before: int) -> bool:
     """
     Remove one job with these exact bytes. Returns False if there is none.
+
+    Args:
+        before: As `PlacedJob.before`; it decides from which end Redis searches.
 
     Raises:
         ReplyLostError: It may have been removed. It is not retried, because that could remove a second job with equal
             bytes.
     """
-    return bool(pool.command("LREM", keys.queue(name), 1, job, idempotent=False))
+    # Redis looks at each job on the way: from the wrong end, at a million.
+    is_near_tail = 0 <= before < size(pool, name) // 2
+    return bool(pool.command("LREM", keys.queue(name), -1 if is_near_tail else 1, job, idempotent=False))
 
 
 def remove_with(pool: Pool, name: str, job: bytes, effects: Sequence[Effect]) -> bool:

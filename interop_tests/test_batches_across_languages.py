@@ -367,6 +367,18 @@ def test_invalidated_jobs_do_not_run_in_ruby(start_ruby: StartRuby, redis_client
     assert redis_client.get("ran") is None
 
 
+def test_ruby_invalidates_the_children_of_children(ruby: RunRuby) -> None:
+    """One short script follows another until none is left; a second time there is nothing to do."""
+    parent, child, grandchild = sidekiq.Batch(), sidekiq.Batch(), sidekiq.Batch()
+    with parent.jobs(), child.jobs(), grandchild.jobs():
+        sidekiq.ruby_job("BatchDeed", queue="ruby").perform_async("write", "ran", 1)
+
+    counts = ruby("batch = SidekiqPy::Batch.new(bid); [batch.invalidate, batch.invalidate]", bid=parent.bid)
+
+    assert counts == [3, 0]
+    assert not grandchild.is_valid
+
+
 def test_a_job_of_a_ruby_process_that_is_killed_runs_again(
     ruby_worker: Any, start_ruby: StartRuby, redis_client: redis.Redis
 ) -> None:

@@ -17,7 +17,7 @@ from sidekiq_py.extensions.batches import adding, callbacks, retrying, state, st
 from sidekiq_py.extensions.batches.adding import Adding
 from sidekiq_py.extensions.batches.callbacks import EVENTS, Callback, CallbackClass, CallbackJob, CallbackTask, Event
 from sidekiq_py.extensions.batches.changes import EVERY_SECONDS, IDLE_SECONDS, Change, Listener
-from sidekiq_py.extensions.batches.errors import BatchError
+from sidekiq_py.extensions.batches.errors import BatchError, BatchGoneError
 from sidekiq_py.extensions.batches.member import is_bid, membership_of
 from sidekiq_py.extensions.batches.pretending import pretending
 from sidekiq_py.extensions.batches.rows import Rows
@@ -223,9 +223,25 @@ class Batch:
         on, and may check `current_job().is_valid`. `complete` follows, `success` does not.
 
         Returns:
-            The number of batches that were invalidated; 0 if it was already invalid.
+            The number of batches that were invalidated; 0 if all were already invalid.
         """
-        return int(self._call("invalidate"))
+        count, waiting, seen = 0, [(self.bid, b"0")], {self.bid}
+        while waiting:
+            bid, cursor = waiting.pop()
+            try:
+                done, following, *parents = steps.call(self._client.pool, "invalidate", bid, cursor)
+            except BatchGoneError:
+                if bid == self.bid:
+                    raise
+                continue  # A child was deleted meanwhile.
+            count += done
+            if following != b"0":
+                waiting.append((bid, following))
+            # Another program may have made a batch its own ancestor.
+            fresh = {name.decode() for name in parents} - seen
+            seen |= fresh
+            waiting += [(name, b"0") for name in fresh]
+        return count
 
     def close(self) -> int:
         """

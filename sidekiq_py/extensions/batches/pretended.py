@@ -120,6 +120,9 @@ class _Pretended:
         self.events["invalidated"] = time.time()
         return 1 + sum(child.invalidate() for child in self.children)
 
+    def invalidated(self, cursor: bytes) -> tuple[int, bytes]:
+        return self.invalidate(), b"0"
+
 
 class Pretending:
     """The batches of one testing mode."""
@@ -180,7 +183,7 @@ class Pretending:
             "reserve": _Pretended.reserve,
             "leave": _Pretended.leave,
             "close": _Pretended.close,
-            "invalidate": _Pretended.invalidate,
+            "invalidate": _Pretended.invalidated,
             "remove": _Pretended.remove,
             "delete": self._delete,
         }

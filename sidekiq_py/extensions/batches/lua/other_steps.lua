@@ -437,6 +437,16 @@ local function why_not_join(batch, words)
   return wrong_key(batch)
 end
 
+-- Returns 1 if it was valid.
+local function make_invalid(batch, now)
+  if redis.call('HEXISTS', batch.key, 'invalidated_at') == 1 then return 0 end
+  -- First, because another program may have overwritten this key.
+  redis.call('ZADD', batch.prefix .. 'sidekiq_py:batches:invalid', now, batch.bid)
+  redis.call('HSET', batch.key, 'invalidated_at', now)
+  live_on(batch, now, false)
+  return 1
+end
+
 -- Words: <token> <number of the member that adds, or -> <who> <"1": create it if it does not exist> <parent, or empty> <how many
 -- pairs of fields> <field> <value> ... then <event>:<i> <callback> ... An existing batch is reopened. Reply: 2 if it is tracked,
 -- else 1.
@@ -463,7 +473,7 @@ function steps.open(batch, words)
       for _, field in ipairs({'kids', 'kids_untried', 'kids_pending'}) do count_up(parent, field, 1) end
       redis.call('SADD', parent.children, batch.bid)
       redis.call('HSET', parent.key, 'changed_at', seconds)
-      if redis.call('HEXISTS', parent.key, 'invalidated_at') == 1 then steps.invalidate(batch, {}) end
+      if redis.call('HEXISTS', parent.key, 'invalidated_at') == 1 then make_invalid(batch, seconds) end
       live_on(parent, seconds, true)
     end
   end
@@ -520,19 +530,23 @@ function steps.close(batch)
   return closed
 end
 
--- Invalidates the batch and its children. Workers keep a copy of the set, which they read at most once a second.
-function steps.invalidate(batch)
+-- Words: <cursor, or "0" to begin>. Invalidates the batch and some of its children; a child that is opened later is invalid from the
+-- start. The caller goes on until the next cursor is "0", and then with the children that have children of their own: all at once,
+-- 30,000 children held Redis up for more than a second. Workers keep a copy of the set, which they read at most once a second.
+-- Reply: {how many are no longer valid, the next cursor, bids of children that have children}.
+function steps.invalidate(batch, words)
   local now = now_seconds()
-  if redis.call('HEXISTS', batch.key, 'invalidated_at') == 1 then return 0 end
-  redis.call('ZADD', batch.prefix .. 'sidekiq_py:batches:invalid', now, batch.bid)
-  redis.call('HSET', batch.key, 'invalidated_at', now)
-  local count = 1
-  for _, bid in ipairs(redis.call('SMEMBERS', batch.children)) do
+  local reply = {make_invalid(batch, now), '0'}
+  local page = redis.call('SSCAN', batch.children, words[1] or '0', 'COUNT', 100)
+  reply[2] = page[1]
+  for _, bid in ipairs(page[2]) do
     local child = batch_of(batch.prefix .. 'sidekiq_py:batch:' .. bid)
-    if redis.call('EXISTS', child.key) == 1 then count = count + steps.invalidate(child, {}) end
+    if redis.call('EXISTS', child.key) == 1 then
+      reply[1] = reply[1] + make_invalid(child, now)
+      if redis.call('EXISTS', child.children) == 1 then reply[#reply + 1] = bid end
+    end
   end
-  live_on(batch, now, false)
-  return count
+  return reply
 end
 
 -- Words: numbers. Removes these members, unless they have succeeded. Reply: how many were removed.

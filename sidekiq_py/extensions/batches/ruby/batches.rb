@@ -100,7 +100,21 @@ module SidekiqPy
     end
 
     def invalidate
-      Batches.step("invalidate", bid)
+      count, waiting, seen = 0, [[bid, "0"]], {bid => true}
+      until waiting.empty?
+        name, cursor = waiting.pop
+        begin
+          done, following, *parents = Batches.step("invalidate", name, cursor)
+        rescue Gone
+          raise if name == bid
+          next # A child was deleted meanwhile.
+        end
+        count += done
+        waiting << [name, following] unless following == "0"
+        # Another program may have made a batch its own ancestor.
+        parents.each { |one| waiting << [one, "0"] if !seen[one] && seen[one] = true }
+      end
+      count
     end
 
     def close

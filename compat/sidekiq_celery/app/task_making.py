@@ -87,13 +87,11 @@ def make_task(
 
 
 def _register(app: Maker, task: Any, options: dict[str, Any]) -> Any:
-    # Two threads may use a task for the first time at the same moment. Only one of them registers it.
-    registered = app._tasks.setdefault(task.name, task)
-    if registered is not task:
-        return registered
+    # Complete it first: other threads use a task as soon as it is registered. Of two that use it for the first time at
+    # the same moment, only one registers it.
     task.bind(app)
     add_autoretry_behaviour(task, **options)
-    return task
+    return app._tasks.setdefault(task.name, task)
 
 
 def register_class(app: Maker, task: Any, options: dict[str, Any]) -> Any:

@@ -33,6 +33,27 @@ def test_a_task_is_made_when_it_is_first_used(app):
     assert not task.__evaluated__()
 
 
+def test_another_thread_sees_a_task_only_once_it_is_complete(app):
+    """The threads of a web server may send a task for the first time at the same moment."""
+    seen = []
+
+    class AskAnotherThread:
+        """The last step before a new task gets what keeps its requests."""
+
+        def annotate(self, task):
+            if not seen:
+                seen.append(None)
+                thread = threading.Thread(target=lambda: seen.append((task_of_both.time_limit, task_of_both(4))))
+                thread.start()
+                thread.join()
+
+    app.conf.task_annotations = [AskAnotherThread(), {"*": {"time_limit": 77}}]
+    task_of_both = app.task(double)
+
+    assert task_of_both(4) == 8
+    assert seen[1:] == [(77, 8)]
+
+
 def test_a_decorated_function_can_be_called(app):
     """As it was."""
     assert app.task(double)(4) == 8

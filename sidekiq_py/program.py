@@ -6,6 +6,7 @@ a `Config` to its parts and takes only the middleware chains and the hooks from 
 """
 
 import os
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -117,15 +118,20 @@ default_job_options: Mapping[str, Any] = {}
 """The option of the same name in the current settings; it stays the same object until the settings change."""
 
 _settings: Settings | None = None
+_changing = threading.RLock()
 _listeners: list[Callable[[], None]] = []
 
 
 def settings() -> Settings:
     """The configured settings, or those from the environment if nothing is configured yet."""
     global _settings
-    if _settings is None:
-        _settings = Settings(_redis_from_environment())
-    return _settings
+    present = _settings
+    if present is None:
+        found = Settings(_redis_from_environment())
+        with _changing:
+            # Reading the environment takes milliseconds, in which another thread may have configured the program.
+            present = _settings = _settings or found
+    return present
 
 
 def configure(
@@ -176,22 +182,23 @@ def configure(
         "strict_args": None if strict_args is None else _strict_args(strict_args),
         "default_job_options": None if default_job_options is None else _default_job_options(default_job_options),
     }
-    # If Redis is given, the environment is not read, so an invalid value there does no harm.
-    present = Settings(redis) if _settings is None and redis is not None else settings()
-    if extension_keys is not None:
-        from sidekiq_py.config import check_extension_keys  # a worker's settings, which a push does not need
+    with _changing:
+        # If Redis is given, the environment is not read, so an invalid value there does no harm.
+        present = Settings(redis) if _settings is None and redis is not None else settings()
+        if extension_keys is not None:
+            from sidekiq_py.config import check_extension_keys  # a worker's settings, which a push does not need
 
-        changes["extension_keys"] = {**present.extension_keys, **check_extension_keys(extension_keys)}
-    changed = replace(present, **{name: value for name, value in changes.items() if value is not None})
-    if namespace is not None:
-        changed = replace(changed, redis=replace(changed.redis, namespace=namespace))
-    changed.pinned_dialect()
-    for extension in extensions:
-        use(extension)
-    if redaction is not None:
-        redaction_policy.use(redaction)
-    _settings = changed
-    _notify_listeners()
+            changes["extension_keys"] = {**present.extension_keys, **check_extension_keys(extension_keys)}
+        changed = replace(present, **{name: value for name, value in changes.items() if value is not None})
+        if namespace is not None:
+            changed = replace(changed, redis=replace(changed.redis, namespace=namespace))
+        changed.pinned_dialect()
+        for extension in extensions:
+            use(extension)
+        if redaction is not None:
+            redaction_policy.use(redaction)
+        _settings = changed
+        _notify_listeners()
 
 
 def reset() -> None:

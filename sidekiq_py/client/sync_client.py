@@ -415,8 +415,12 @@ def _detection_for(pool: Pool, sidekiq_version: str | None, float_text: FloatTex
 
 def _make_default() -> Client:
     global _default
-    _default = client = Client()
-    return client
+    while True:
+        settings = program.settings()
+        _default = client = Client()
+        # If another thread has changed the settings meanwhile, every later push would still follow the old ones.
+        if program.settings() is settings:
+            return client
 
 
 @program.when_changed

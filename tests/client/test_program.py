@@ -9,10 +9,12 @@ import pytest
 
 import sidekiq_py as sidekiq
 from sidekiq_py import program
+from sidekiq_py.client import sync_client
 from sidekiq_py.errors import ConfigError, SidekiqError
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.wire.dialect import Dialect, FloatText
 from tests.client.conftest import Pushed
+from tests.support.threads_at_once import at_once
 from tests.support.worker_process import REPOSITORY
 
 
@@ -42,6 +44,57 @@ def test_redis_url_counts_if_the_variable_that_redis_provider_names_is_not_set(
     program.reset()
     with pytest.raises(ConfigError, match="names MY_REDIS, which is not set"):
         sidekiq.ruby_job("A").perform_async()
+
+
+def test_what_is_configured_while_another_thread_reads_the_environment_stays(
+    monkeypatch: pytest.MonkeyPatch, redis_url: str
+) -> None:
+    """A thread that pushes before the program is configured must not undo that."""
+    read = program._redis_from_environment
+
+    def configured_meanwhile() -> RedisSettings:
+        sidekiq.configure(redis_url=redis_url)
+        return read()
+
+    monkeypatch.setattr(program, "_redis_from_environment", configured_meanwhile)
+
+    assert program.settings().redis.url == redis_url
+    assert program.settings().redis.url == redis_url
+
+
+def test_pushes_follow_what_is_configured_during_the_first_push_of_another_thread(
+    monkeypatch: pytest.MonkeyPatch, redis_url: str
+) -> None:
+    """That thread's client is kept for all later pushes, so it must not be one with the settings from before."""
+    urls = [redis_url]
+
+    class ConfiguredMeanwhile(sidekiq.Client):
+        def __init__(self) -> None:
+            super().__init__()
+            if urls:
+                sidekiq.configure(redis_url=urls.pop())
+
+    monkeypatch.setattr(sync_client, "Client", ConfiguredMeanwhile)
+    sidekiq.configure(redis_url="redis://127.0.0.1:1/0")
+
+    assert sync_client.current().pool.settings.url == redis_url
+    assert sync_client.current().pool.settings.url == redis_url
+
+
+def test_threads_that_configure_at_once_keep_what_each_has_set(redis_url: str) -> None:
+    """As modules do that are imported side by side."""
+    for _ in range(50):
+        program.reset()
+        at_once(
+            lambda: sidekiq.configure(redis_url=redis_url),
+            lambda: sidekiq.configure(sidekiq_version="8"),
+            lambda: sidekiq.configure(default_job_options={"retry": 5}),
+            lambda: sidekiq.configure(strict_args="warn"),
+        )
+
+        settings = program.settings()
+        assert (settings.redis.url, settings.sidekiq_version) == (redis_url, "8")
+        assert (settings.default_job_options, settings.strict_args) == ({"retry": 5}, "warn")
 
 
 def test_a_later_setting_leaves_the_others(redis_url: str) -> None:

@@ -9,6 +9,7 @@ this process's policy, and every output applies it: logs, the command line, the 
 
 import os
 import re
+import threading
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -269,15 +270,20 @@ def current() -> Redaction:
         ConfigError: The file is unusable.
     """
     global _current
-    if _current is None:
-        _current = _from_environment()
-    return _current
+    policy = _current
+    if policy is None:
+        found = _from_environment()
+        with _changing:
+            # Reading a file takes milliseconds, in which another thread may have set the program's policy.
+            policy = _current = _current or found
+    return policy
 
 
 def use(policy: Redaction | None) -> None:
     """Set this process's policy; None goes back to that of the environment."""
     global _current
-    _current = policy
+    with _changing:
+        _current = policy
 
 
 def names_of(payload: Mapping[str, Any]) -> tuple[str | None, ...]:
@@ -307,6 +313,7 @@ def _listed(names: Iterable[str], where: str) -> tuple[str, ...]:
 
 
 _current: Redaction | None = None
+_changing = threading.Lock()
 
 
 def _from_environment() -> Redaction:

@@ -2,6 +2,7 @@
 
 import json
 import traceback
+from pathlib import Path
 
 import pytest
 
@@ -26,6 +27,23 @@ def test_what_looks_like_a_secret_is_hidden_without_any_setting():
 def test_a_key_is_a_secret_however_its_words_are_joined(key):
     """Jobs that call a service are often given its HTTP headers, whose names have hyphens."""
     assert Redaction().apply(job({key: "a"}), "Mail")["args"] == [{key: REDACTED}]
+
+
+def test_a_policy_that_is_set_while_another_thread_reads_the_environment_stays(monkeypatch, tmp_path):
+    """A worker's thread may log a job while the program is being configured."""
+    path = tmp_path / "redaction.yml"
+    path.write_text("keys: [name]")
+    monkeypatch.setenv("SIDEKIQ_REDACTION", str(path))
+    policy, read = Redaction(keys=["email"]), Path.read_text
+
+    def set_meanwhile(*args):
+        use(policy)
+        return read(*args)
+
+    monkeypatch.setattr(Path, "read_text", set_meanwhile)
+    use(None)
+
+    assert (current(), current()) == (policy, policy)
 
 
 def test_keys_beside_the_arguments_are_hidden_too():

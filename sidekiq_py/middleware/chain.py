@@ -13,6 +13,7 @@ again when the poller, a retry from the Web UI or an interrupted job pushes the 
 Source: Sidekiq 8.1.7, middleware/chain.rb.
 """
 
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from inspect import isasyncgenfunction, isgeneratorfunction
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, overload
@@ -55,6 +56,7 @@ class Chain(Generic[M]):
 
     def __init__(self) -> None:
         self._entries: tuple[_Entry, ...] = ()
+        self._changing = threading.Lock()
 
     def __repr__(self) -> str:
         return f"<Chain {[getattr(m, '__name__', m) for m in self]}>"
@@ -82,7 +84,8 @@ class Chain(Generic[M]):
             The middleware, so that the method can be used as a decorator.
         """
         entry = self._entry(middleware, arguments, options)
-        self._entries = (*self._without(middleware), entry)
+        with self._changing:
+            self._entries = (*self._without(middleware), entry)
         return middleware
 
     @overload
@@ -92,7 +95,8 @@ class Chain(Generic[M]):
     def prepend(self, middleware: Any, *arguments: Any, **options: Any) -> Any:
         """Put *middleware* first, so that it becomes the outermost one. If it is in the chain already, it moves."""
         entry = self._entry(middleware, arguments, options)
-        self._entries = (entry, *self._without(middleware))
+        with self._changing:
+            self._entries = (entry, *self._without(middleware))
         return middleware
 
     @overload
@@ -107,7 +111,7 @@ class Chain(Generic[M]):
 
         If *middleware* is in the chain already, it moves, with the arguments and options that it has there.
         """
-        return self._insert(existing, 0, 0, middleware, arguments, options)
+        return self._insert(existing, 0, middleware, arguments, options)
 
     @overload
     def insert_after(
@@ -121,11 +125,12 @@ class Chain(Generic[M]):
 
         If *middleware* is in the chain already, it moves, with the arguments and options that it has there.
         """
-        return self._insert(existing, 1, len(self._without(middleware)), middleware, arguments, options)
+        return self._insert(existing, 1, middleware, arguments, options)
 
     def remove(self, middleware: Callable[..., Any]) -> None:
         """Remove *middleware*. Does nothing if it is not in the chain."""
-        self._entries = self._without(middleware)
+        with self._changing:
+            self._entries = self._without(middleware)
 
     def clear(self) -> None:
         """Remove all middleware."""
@@ -161,16 +166,17 @@ class Chain(Generic[M]):
         self,
         existing: Callable[..., Any],
         offset: int,
-        default: int,
         middleware: Any,
         arguments: tuple[Any, ...],
         options: dict[str, Any],
     ) -> Any:
-        there = next((entry for entry in self._entries if entry.middleware is middleware), None)
-        entries = list(self._without(middleware))
-        found = [i for i, entry in enumerate(entries) if entry.middleware is existing]
-        entries.insert(found[0] + offset if found else default, there or self._entry(middleware, arguments, options))
-        self._entries = tuple(entries)
+        with self._changing:
+            there = next((entry for entry in self._entries if entry.middleware is middleware), None)
+            entries = list(self._without(middleware))
+            found = [i for i, entry in enumerate(entries) if entry.middleware is existing]
+            place = found[0] + offset if found else offset * len(entries)
+            entries.insert(place, there or self._entry(middleware, arguments, options))
+            self._entries = tuple(entries)
         return middleware
 
 

@@ -1,11 +1,13 @@
 """The order of a chain's middleware. Source: Sidekiq 8.1.7, middleware/chain.rb."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from sidekiq_py.middleware.chain import Chain
+from tests.support.threads_at_once import at_once
 
 
 def named(name: str) -> Callable[..., Any]:
@@ -19,6 +21,17 @@ def named(name: str) -> Callable[..., Any]:
 
 
 A, B, C, D = map(named, "ABCD")
+
+
+def test_threads_that_add_at_once_add_all_of_theirs() -> None:
+    """As modules do that are imported side by side."""
+    for _ in range(100):
+        chain: Chain[Any] = Chain()
+        added = [named(str(number)) for number in range(16)]
+
+        at_once(*(partial(chain.add, one) for one in added))
+
+        assert set(chain) == set(added)
 
 
 @pytest.mark.parametrize(

@@ -55,18 +55,20 @@ class Verbs:
                 raise ConfigError(f"{verb.name!r} cannot name a verb; use capitals and an underscore, as in ACME_LOCK")
             if self._known.setdefault(verb.name, verb) != verb:
                 raise ConfigError(f"two extensions have a verb {verb.name}; give one of them another name")
-            self._scripts.clear()
+            # Another thread may be making a script without this verb, and keeps it where no one looks any more.
+            self._scripts = {}
 
     def script(self, name: str = "settle") -> Script:
         """The script `settle.lua` or `settle_many.lua` with all verbs."""
-        script = self._scripts.get(name)
+        scripts = self._scripts
+        script = scripts.get(name)
         if script is None:
             # Sorted, so that all processes with the same extensions send the same script.
             texts = [
                 f"if name == '{verb}' then return {source.strip()}\nend"
                 for verb, (_, source) in sorted(self._known.items())
             ]
-            script = self._scripts[name] = Script.of_text(name, text_of(name).replace("--@verbs", "\n".join(texts)))
+            script = scripts[name] = Script.of_text(name, text_of(name).replace("--@verbs", "\n".join(texts)))
         return script
 
 

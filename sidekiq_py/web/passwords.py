@@ -34,11 +34,11 @@ def is_password_hash(text: str) -> bool:
 
 def is_password(password: str, password_hash: str | None) -> bool:
     """True if this is the password. With None as the hash it takes just as long and returns False."""
-    parts = _parts(password_hash or _nobody())
-    if parts is None:
-        return False
-    n, r, p, salt, expected = parts
     with _AT_A_TIME:
+        parts = _parts(password_hash or _nobody())
+        if parts is None:
+            return False
+        n, r, p, salt, expected = parts
         given = _digest(password, salt, n, r, p)
     return hmac.compare_digest(given, expected) and password_hash is not None
 

@@ -14,12 +14,13 @@ import pytest
 pytest.importorskip("starlette")
 
 from sidekiq_py.errors import ConfigError
-from sidekiq_py.web import Account, User, asgi_app, hash_password
+from sidekiq_py.web import Account, User, asgi_app, hash_password, passwords
 from sidekiq_py.web import access as access_module
 from sidekiq_py.web.access import Access
 from sidekiq_py.web.application import Dashboard
 from sidekiq_py.web.site import Site
 from sidekiq_py.web.throttle import Throttle
+from tests.support.threads_at_once import at_once
 from tests.web.browsing import Visitor
 
 SECRET = "correct horse battery staple"
@@ -491,6 +492,25 @@ def test_a_made_up_session_of_a_token_opens_nothing():
     visitor.cookies["sidekiq_py_session"] = f"{facts}.AAAA"
 
     assert "Password or token" in visitor.get("/").shown
+
+
+def test_no_more_than_two_passwords_are_hashed_at_a_time(monkeypatch):
+    """Also at the first sign-ins of a process, with names that it does not know: each takes 16 MB and a core."""
+    digest, running, most = passwords._digest, [], []
+
+    def counted(*args):
+        running.append(1)
+        most.append(len(running))
+        try:
+            return digest(*args)
+        finally:
+            running.pop()
+
+    monkeypatch.setattr(passwords, "_digest", counted)
+    passwords._nobody.cache_clear()
+
+    assert not any(at_once(*[lambda: passwords.is_password("guess", None)] * 8))
+    assert max(most) <= 2
 
 
 def test_requests_at_once_try_five_passwords_and_no_more(password_hash, monkeypatch):

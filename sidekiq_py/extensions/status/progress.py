@@ -227,7 +227,8 @@ class Runs:
         """The thread's loop; it ends after a while with nothing to write."""
         while True:
             with self._lock:
-                if not self._late and not self._wake.wait(5):
+                # A report may come just when the wait is over.
+                if not self._late and not self._wake.wait(5) and not self._late:
                     self._thread = None
                     return
                 late, self._late = self._late, set()

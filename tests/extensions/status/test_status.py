@@ -62,6 +62,27 @@ def status_of(client: redis.Redis, jid: str | None) -> dict[str, str]:
     return {name.decode(): value.decode() for name, value in found.items()}
 
 
+def test_a_report_that_comes_as_the_thread_gives_up_waiting_is_written(redis_client: redis.Redis) -> None:
+    """The thread ends after a while without reports, and must not leave one behind."""
+    runs, reports = Runs(lambda payload: None), [{"at": 3}]
+    run = Run({"jid": "j1"}, has_status=True, audiences=())
+    runs._runs["j1"] = run
+
+    class ReportedAtTheEnd(threading.Condition):
+        def wait(self, timeout: float | None = None) -> bool:
+            is_notified = super().wait(0.01)
+            if not is_notified and reports:
+                run.next_at = runs._monotonic() + 0.1
+                runs.say(run, reports.pop())
+            return is_notified
+
+    runs._wake = ReportedAtTheEnd(runs._lock)
+    runs.say(run, {"at": 1})
+    runs.say(run, {"at": 2})
+
+    eventually(lambda: status_of(redis_client, "j1")["at"] == "3", within_seconds=10)
+
+
 @pytest.mark.parametrize(("args", "recorded"), [((1, "two"), "with_arguments"), ((), "without_arguments")])
 def test_a_push_writes_what_the_gem_would(redis_client: redis.Redis, args: tuple[Any, ...], recorded: str) -> None:
     """Field by field, in the gem's order, and with its time to live."""

@@ -27,8 +27,9 @@ def new_jid() -> str:
         return _store.popleft()
     except IndexError:
         # Two threads may both fill the store, which is then larger for a while.
-        _store.extend(new_jids(_AT_ONCE))
-        return _store.popleft()
+        first, *others = new_jids(_AT_ONCE)
+        _store.extend(others)
+        return first
 
 
 def new_jids(count: int) -> list[str]:

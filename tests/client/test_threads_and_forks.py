@@ -4,12 +4,17 @@ import ctypes
 import json
 import os
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 
 import pytest
 
 import sidekiq_py as sidekiq
+from sidekiq_py.client import jids
 from sidekiq_py.client.jids import new_jid, new_jids
+from sidekiq_py.redis_access.connection.link import Link
+from sidekiq_py.redis_access.connection.pool import Pool
+from sidekiq_py.redis_access.connection.settings import RedisSettings
 from tests.client.conftest import Pushed
 
 pytestmark = pytest.mark.usefixtures("configured")
@@ -39,11 +44,11 @@ def test_a_jid_is_24_hexadecimal_digits() -> None:
 def test_threads_push_side_by_side(pushed: Pushed) -> None:
     """Every job arrives once, under a jid of its own."""
     job = sidekiq.ruby_job("A")
-    jids: list[str | None] = []
+    given: list[str | None] = []
 
     def push_many(number: int) -> None:
-        jids.extend([job.perform_async(number, n) for n in range(100)])
-        jids.extend(job.perform_bulk([[number, n] for n in range(100)], batch_size=30))
+        given.extend([job.perform_async(number, n) for n in range(100)])
+        given.extend(job.perform_bulk([[number, n] for n in range(100)], batch_size=30))
 
     threads = [threading.Thread(target=push_many, args=(n,)) for n in range(8)]
     for thread in threads:
@@ -51,8 +56,38 @@ def test_threads_push_side_by_side(pushed: Pushed) -> None:
     for thread in threads:
         thread.join()
 
-    assert len(set(jids)) == 1600
-    assert {json.loads(raw)["jid"] for raw in pushed.queue()} == set(jids)
+    assert len(set(given)) == 1600
+    assert {json.loads(raw)["jid"] for raw in pushed.queue()} == set(given)
+
+
+def test_a_client_can_be_closed_while_threads_push(configured: str) -> None:
+    """They take connections that the close has just seen, as during `configure` in a program that pushes already."""
+
+    class TakenMeanwhile(deque[Link]):
+        def pop(self) -> Link:  # type: ignore[override]
+            if len(self) == 1:
+                super().pop().close()
+            return super().pop()
+
+    pool = Pool(RedisSettings(configured))
+    pool._free = TakenMeanwhile(pool.new_link() for _ in range(2))
+
+    pool.close()
+
+    assert not pool._free
+
+
+def test_threads_that_share_a_forked_child_start_their_ids_afresh_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One discards what another has just drawn."""
+
+    class Discarded(deque[str]):
+        def extend(self, iterable: Iterable[str]) -> None:
+            super().extend(iterable)
+            self.clear()
+
+    monkeypatch.setattr(jids, "_store", Discarded())
+
+    assert len(new_jid()) == 24
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

@@ -5,7 +5,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from sidekiq_py.errors import RedisConnectionError, RedisReplyError, ReplyLostError
@@ -151,8 +151,10 @@ class Pool:
 
     def close(self) -> None:
         """Close the free links."""
-        while self._free:
-            self._free.pop().close()
+        # Other threads may take links meanwhile.
+        with suppress(IndexError):
+            while True:
+                self._free.pop().close()
 
     def _start_afresh(self) -> None:
         self._pid = os.getpid()

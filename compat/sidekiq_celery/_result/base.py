@@ -1,5 +1,6 @@
 """What all results have in common, and whether it is allowed to wait for them here."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -65,11 +66,15 @@ class ResultBase:
     """The result of the previous step in a chain."""
 
 
-def new_promise(*args: Any, **kwargs: Any) -> Any:
-    """Create one of kombu's promises."""
-    from vine import promise  # type: ignore[import-untyped]
+making_promise = threading.Lock()
+"""Held while the promise of a result is set, because threads may ask for it at the same moment."""
 
-    return promise(*args, **kwargs)
+
+def new_promise(*args: Any, **kwargs: Any) -> Any:
+    """Create one of kombu's promises that threads may share."""
+    from sidekiq_celery._result.promise import SharedPromise
+
+    return SharedPromise(*args, **kwargs)
 
 
 def result_from_tuple(r: Any, app: Any = None) -> Any:

@@ -9,7 +9,7 @@ from types import GenericAlias
 from typing import Any
 
 from sidekiq_celery import _state, states
-from sidekiq_celery._result.base import ResultBase, assert_will_not_block, new_promise
+from sidekiq_celery._result.base import ResultBase, assert_will_not_block, making_promise, new_promise
 from sidekiq_celery._result.single import forget_together, read_together
 from sidekiq_celery.exceptions import ImproperlyConfigured, TimeoutError
 
@@ -313,11 +313,15 @@ class ResultSet(ResultBase):
     def on_ready(self) -> Any:
         """A promise that is fulfilled once this process knows that all tasks have ended."""
         if self._on_ready is None:
-            self._on_ready = new_promise(args=(self,))
-            self._left = 1
-            for result in tuple(self.results):
-                self._waits_for(result)
-            self._one_is_ready()
+            made = new_promise(args=(self,))
+            with making_promise:
+                is_first = self._on_ready is None
+                if is_first:
+                    self._on_ready, self._left = made, 1
+            if is_first:
+                for result in tuple(self.results):
+                    self._waits_for(result)
+                self._one_is_ready()
         return self._on_ready
 
     def _waits_for(self, result: Any) -> None:

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any, Generic
 
 from sidekiq_celery import states
-from sidekiq_celery._result.base import assert_will_not_block, new_promise, result_from_tuple
+from sidekiq_celery._result.base import assert_will_not_block, making_promise, new_promise, result_from_tuple
 from sidekiq_celery._result.tree import Tree
 from sidekiq_celery._state import app_or_default
 from sidekiq_celery._type_variables import R_co
@@ -192,7 +192,9 @@ class AsyncResult(Tree, Generic[R_co]):
     def on_ready(self) -> Any:
         """A promise that is fulfilled once this process knows that the task has ended."""
         if self._on_ready is None:
-            self._on_ready = new_promise()
+            made = new_promise()
+            with making_promise:
+                self._on_ready = self._on_ready or made
             if self._cache:
                 self._on_ready(self)
         return self._on_ready

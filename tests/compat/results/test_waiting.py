@@ -15,10 +15,12 @@ from sidekiq_celery import Celery
 from sidekiq_celery.backends import listening
 from sidekiq_celery.backends.listening import Listener
 from sidekiq_celery.exceptions import TimeoutError
+from sidekiq_celery.result import AsyncResult, ResultSet
 
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.no_more_threads import without_more_threads
 from tests.support.redis_server import RedisServer
+from tests.support.threads_at_once import at_once
 from tests.support.waiting import eventually
 
 LONG = 30
@@ -324,6 +326,54 @@ def test_awaiting_a_set_and_its_time(app: Celery) -> None:
         return list(await app.ResultSet([app.AsyncResult("b"), app.AsyncResult("a")]))
 
     assert asyncio.run(main()) == [2, 1]
+
+
+def called_by_threads(result: Any, *acts: Callable[[], Any], waiters: int = 5) -> list[int]:
+    """Let threads wait for a result at once, together with others that do something. Returns who was called, sorted."""
+    calls: list[int] = []
+
+    def wait(number: int) -> None:
+        result.then(lambda _: calls.append(number))
+
+    at_once(*(partial(wait, number) for number in range(waiters)), *acts)
+    eventually(lambda: len(calls) >= waiters, within_seconds=10)
+    return sorted(calls)
+
+
+def test_threads_that_wait_for_one_result_are_all_called_once(app: Celery) -> None:
+    """Each adds its callback while the result arrives, or after that."""
+    for number in range(100):
+        result = app.AsyncResult(f"shared-{number}")
+
+        called = called_by_threads(result, partial(app.backend.mark_as_done, result.id, 1))
+
+        assert called == [0, 1, 2, 3, 4]
+
+
+def test_threads_that_wait_for_one_set_are_all_called_once(app: Celery) -> None:
+    """Whichever of them is the first to watch its members."""
+    for number in range(50):
+        members = [app.AsyncResult(f"{number}-{member}") for member in range(3)]
+
+        called = called_by_threads(
+            ResultSet(members), *(partial(app.backend.mark_as_done, one.id, 1) for one in members)
+        )
+
+        assert called == [0, 1, 2, 3, 4]
+
+
+def test_a_callback_is_called_once_however_often_the_result_comes(app: Celery) -> None:
+    """A `get` brings it again to a handle that has forgotten it."""
+    app.backend.mark_as_done("once", 1)
+    result: AsyncResult[int] = app.AsyncResult("once")
+    calls: list[Any] = []
+    result.get(timeout=LONG)
+    result.then(calls.append)
+
+    result._cache = None
+    result.get(timeout=LONG)
+
+    assert calls == [result]
 
 
 def test_then_is_called_when_the_result_comes(app: Celery, redis_client: redis.Redis) -> None:

@@ -44,7 +44,9 @@ default_app: App | None = None
 
 _tls = _OfThread()
 _latest_current: "weakref.ref[App] | None" = None
+# Never changed, but replaced, because other threads may be going through it.
 _apps: "weakref.WeakSet[App]" = weakref.WeakSet()
+_changing = threading.Lock()
 # In the order in which they were connected, each once: shared tasks keep the order of their imports.
 _on_app_finalizers: dict[Finalizer, None] = {}
 _task_join_will_block = False
@@ -77,11 +79,15 @@ def task_join_will_block() -> bool:
 
 
 def _register_app(app: App) -> None:
-    _apps.add(app)
+    global _apps
+    with _changing:
+        _apps = weakref.WeakSet((*_apps, app))
 
 
 def _deregister_app(app: App) -> None:
-    _apps.discard(app)
+    global _apps
+    with _changing:
+        _apps = weakref.WeakSet(known for known in _apps if known is not app)
 
 
 def set_default_app(app: App | None) -> None:
@@ -110,8 +116,11 @@ def get_current_app() -> App:
     # every worker imports the package, and most have no tasks.
     package: Any = sys.modules["sidekiq_celery"]
     fallback: App = package._make_fallback()
-    set_default_app(fallback)
-    return fallback
+    with _changing:
+        # Another thread may have been faster. What is set in one of them must be set for all.
+        app = known_app() or fallback
+        set_default_app(app)
+    return app
 
 
 _get_current_app = get_current_app

@@ -428,6 +428,9 @@ class Celery(_state.AppType):
         else:
             task = PromiseProxy(self._task_from_fun, (fun,), opts, __doc__=fun.__doc__)
             self._pending.append(task)
+            if self.finalized:
+                # By another thread, which may not have seen it.
+                maybe_evaluate(task)  # type: ignore[unreachable]
         return filter(task) if filter else task
 
     def type_checker(self, fun: Callable[..., Any], bound: bool = False) -> Any:
@@ -461,7 +464,8 @@ class Celery(_state.AppType):
             _state._announce_app_finalized(self)
             while self._pending:
                 maybe_evaluate(self._pending.popleft())
-            for task in self._tasks.values():
+            # Other threads may add tasks meanwhile, which they bind themselves.
+            for task in tuple(self._tasks.values()):
                 task.bind(self)
             self.on_after_finalize.send(sender=self)
 

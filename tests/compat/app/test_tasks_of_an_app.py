@@ -2,6 +2,7 @@
 
 import pickle
 import threading
+from functools import partial
 from typing import Generic, TypeVar
 from unittest.mock import MagicMock
 
@@ -9,6 +10,8 @@ import pytest
 from sidekiq_celery import Celery, Task, _state, current_app, shared_task
 from sidekiq_celery.exceptions import DuplicateTaskNameWarning, InvalidTaskError, NotRegistered
 from sidekiq_celery.local import PromiseProxy
+
+from tests.support.threads_at_once import at_once
 
 T = TypeVar("T")
 
@@ -52,6 +55,37 @@ def test_another_thread_sees_a_task_only_once_it_is_complete(app):
 
     assert task_of_both(4) == 8
     assert seen[1:] == [(77, 8)]
+
+
+def test_tasks_that_threads_declare_while_the_app_is_finalized_belong_to_it(make_app):
+    """A worker knows them by name, although nothing has used them."""
+    for _ in range(100):
+        app = make_app()
+        for number in range(10):
+            app.task(double, name=f"before-{number}", shared=False)
+
+        def declare(number, app=app):
+            for again in range(5):
+                app.task(double, name=f"{number}-{again}", shared=False)
+
+        at_once(app.finalize, *(partial(declare, number) for number in range(3)))
+
+        assert {f"{number}-{again}" for number in range(3) for again in range(5)} <= app.tasks.keys()
+
+
+def test_tasks_are_shared_with_apps_that_another_thread_makes(make_app):
+    """Neither disturbs the other."""
+
+    def make():
+        for _ in range(20):
+            make_app()
+
+    def share():
+        for _ in range(20):
+            shared_task(double)
+
+    for _ in range(10):
+        at_once(make, share, make, share)
 
 
 def test_a_decorated_function_can_be_called(app):

@@ -4,6 +4,7 @@ import importlib
 import json
 import os
 import re
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import cached_property
@@ -21,7 +22,8 @@ __all__ = ("BaseLoader", "autodiscover_tasks", "find_related_module")
 _UNREAD = object()
 _TYPED_VALUE = re.compile(r"\((\w+)\)")
 _FROM_JSON = ("tuple", "list", "dict")
-_is_discovering = False
+# The threads that are discovering tasks.
+_discovering: set[int] = set()
 
 
 class BaseLoader:
@@ -206,15 +208,15 @@ class BaseLoader:
 
 def autodiscover_tasks(packages: Iterable[str], related_name: str | None = "tasks") -> list[ModuleType | None]:
     """Import `<package>.<related_name>` of each package. The list has None for packages without such a module."""
-    global _is_discovering
+    thread = threading.get_ident()
     # A module that is being imported may finalize the app, which starts a discovery of its own.
-    if _is_discovering:
+    if thread in _discovering:
         return []
-    _is_discovering = True
+    _discovering.add(thread)
     try:
         return [find_related_module(package, related_name) for package in packages]
     finally:
-        _is_discovering = False
+        _discovering.discard(thread)
 
 
 def find_related_module(package: str, related_name: str | None) -> ModuleType | None:

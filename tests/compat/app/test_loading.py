@@ -43,6 +43,21 @@ def test_tasks_are_discovered_beside_packages(app, project, monkeypatch):
     assert app.loader.task_modules == {"shop.tasks"}
 
 
+def test_a_thread_discovers_tasks_while_another_one_does(app, project, monkeypatch):
+    """They may be those of another app."""
+    project(
+        shop__tasks="from blog import discover",
+        blog__tasks="",
+        blog__discover="import threading\nfrom sidekiq_celery.loaders.base import autodiscover_tasks\n"
+        "thread = threading.Thread(target=autodiscover_tasks, args=(['blog'],))\nthread.start()\nthread.join()\n",
+    )
+    monkeypatch.syspath_prepend(".")
+
+    app.autodiscover_tasks(["shop"], force=True)
+
+    assert {"shop.tasks", "blog.tasks"} <= set(sys.modules)
+
+
 def test_discovery_can_be_told_later_what_to_look_for(app, project, monkeypatch):
     """By a function, another name, and at once."""
     monkeypatch.syspath_prepend(str(project(shop__jobs="")))

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from sidekiq_celery._config.settings import Settings, detect_settings
+from sidekiq_celery._config.settings import PendingConfiguration, Settings, detect_settings
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_celery.local import maybe_evaluate
@@ -23,6 +23,7 @@ class Unread(App, Protocol):
     on_configure: Any
     on_after_configure: Signal
     _conf: Settings | None
+    _configuring: Any
     _config_source: Any
     _config_source_silent: bool
     _preconf: dict[str, Any]
@@ -73,7 +74,12 @@ def load_pending(app: Unread) -> Settings:
     """
     # Otherwise an attribute or key that the source lacks would look as if the requested setting were missing.
     try:
-        return load(app)
+        with app._configuring:
+            conf = app._conf
+            if conf is None or isinstance(conf.changes, PendingConfiguration):
+                return load(app)
+            # Another thread has loaded them while this one waited, and may have set others since.
+            return conf
     except AttributeError as error:
         raise ModuleNotFoundError(*error.args) from error
     except KeyError as error:

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from copy import deepcopy
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from sidekiq_celery._config.defaults import (
@@ -17,6 +16,7 @@ from sidekiq_celery._config.defaults import (
 )
 from sidekiq_celery.exceptions import ImproperlyConfigured
 from sidekiq_celery.utils.collections import AttributeDictMixin, ConfigurationView
+from sidekiq_celery.utils.objects import cached_property
 from sidekiq_celery.utils.text import pretty
 
 _NOT_SETTINGS = frozenset(dir(dict))

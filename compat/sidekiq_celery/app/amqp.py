@@ -1,13 +1,14 @@
 """`app.amqp`: queues, routes and kombu's classes. kombu is not imported until one of them is used."""
 
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from sidekiq_celery._config import routes as _routes
 from sidekiq_celery._config.destinations import NameRouter
 from sidekiq_celery.contract import App
+from sidekiq_celery.utils.objects import cached_property
 
 if TYPE_CHECKING:
     from sidekiq_celery._config.queues import Queues

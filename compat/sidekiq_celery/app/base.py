@@ -7,7 +7,6 @@ import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from functools import cached_property
 from operator import attrgetter
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Literal, Self, cast, overload
@@ -27,7 +26,7 @@ from sidekiq_celery.local import PromiseProxy, maybe_evaluate
 from sidekiq_celery.utils.dispatch import Signal
 from sidekiq_celery.utils.functional import first, head_from_fun, maybe_list
 from sidekiq_celery.utils.imports import gen_task_name, instantiate, symbol_by_name
-from sidekiq_celery.utils.objects import FallbackContext, mro_lookup
+from sidekiq_celery.utils.objects import FallbackContext, cached_property, mro_lookup
 from sidekiq_celery.utils.time import timezone
 
 if TYPE_CHECKING:
@@ -163,6 +162,7 @@ class Celery(_state.AppType):
         self.use_fast_trace_task = False
 
         self.configured = False
+        self._configuring = threading.RLock()
         self._config_source = config_source
         self._config_source_silent = config_source_silent
         self._pending_defaults: deque[Callable[[], Any]] = deque()
@@ -719,7 +719,12 @@ class Celery(_state.AppType):
         """The result backend."""
         found = self._backend
         if found is None:
-            found = self._backend = self._get_backend()
+            made = self._get_backend()
+            with self._configuring:
+                # Another thread may have been faster.
+                found = self._backend
+                if found is None:
+                    found = self._backend = made
         return found
 
     @property

@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from inspect import signature
 from typing import Any
 
@@ -10,6 +9,7 @@ from kombu.pidbox import Mailbox as _Mailbox
 
 from sidekiq_celery.app.inspection import Callback, Inspect, flatten_reply
 from sidekiq_celery.exceptions import ImproperlyConfigured
+from sidekiq_celery.utils.objects import cached_property
 
 __all__ = ("Control", "Inspect", "flatten_reply")
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property
 from typing import Any
 
 from sidekiq_celery.contract import App
+from sidekiq_celery.utils.objects import cached_property
 
 __all__ = ("Events",)
 

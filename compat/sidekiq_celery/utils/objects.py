@@ -1,10 +1,30 @@
 """Helpers for objects and classes."""
 
+import functools
 from collections.abc import Callable, Collection, Sequence
 from functools import reduce
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ("Bunch", "FallbackContext", "getitem_property", "mro_lookup")
+__all__ = ("Bunch", "FallbackContext", "cached_property", "getitem_property", "mro_lookup")
+
+if TYPE_CHECKING:
+    cached_property = functools.cached_property
+else:
+
+    class cached_property(functools.cached_property):
+        """
+        As in `functools`, but threads that ask for the first time at the same moment all get the same object.
+
+        From Python 3.12 on, each would go on with its own, and what it sets there would be lost. Python 3.11 has a lock
+        for all instances of a class, which two threads that import and compute could hold up for ever.
+        """
+
+        def __get__(self, instance, owner=None):
+            if instance is None:
+                return self
+            known = instance.__dict__
+            found = known.get(self.attrname, self)
+            return known.setdefault(self.attrname, self.func(instance)) if found is self else found
 
 
 class Bunch:

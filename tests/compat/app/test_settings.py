@@ -3,10 +3,13 @@
 import copy
 import logging
 import types
+from functools import partial
 
 import pytest
 from sidekiq_celery._config import defaults, effects
 from sidekiq_celery.exceptions import ImproperlyConfigured
+
+from tests.support.threads_at_once import at_once
 
 
 class NewNames:
@@ -444,3 +447,19 @@ def test_an_autoscaler_of_ones_own_has_no_effect(app):
 
     app.conf.worker_autoscaler = "mine.scaling:Greedy"
     assert list(effects.settings_without_effect(app)) == ["worker_autoscaler"]
+
+
+def test_threads_that_read_their_first_setting_at_once_load_all_of_them_once(make_app):
+    """What one sets right after that stays, and what follows the settings is called once."""
+    for _ in range(20):
+        app, loaded = make_app(), []
+        app.on_after_configure.connect(lambda loaded=loaded, **_: loaded.append(1), weak=False)
+
+        def use(number, app=app):
+            app.conf.get("task_time_limit")
+            app.conf[f"of_{number}"] = number
+
+        at_once(*(partial(use, number) for number in range(8)))
+
+        assert loaded == [1]
+        assert [app.conf.get(f"of_{number}") for number in range(8)] == [*range(8)]

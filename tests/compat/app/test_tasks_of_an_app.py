@@ -305,6 +305,35 @@ def test_a_thread_without_an_app_has_the_default_one(make_app):
     assert _state.get_current_app() is app
 
 
+def test_threads_that_ask_for_the_backend_at_once_share_it(make_app, redis_url):
+    """Each has connections of its own."""
+    seen = []
+    app = make_app(backend=redis_url)
+    make = app._get_backend
+
+    def made_meanwhile():
+        app._get_backend = make
+        thread = threading.Thread(target=lambda: seen.append(app.backend))
+        thread.start()
+        thread.join()
+        return make()
+
+    app._get_backend = made_meanwhile
+
+    assert [app.backend] == seen
+    assert [app.backend] == seen
+
+
+def test_threads_that_find_no_app_make_one_together(monkeypatch):
+    """What one of them sets there, the others find."""
+    for _ in range(50):
+        _state._tls.current_app = None
+        monkeypatch.setattr(_state, "_latest_current", None)
+        _state.set_default_app(None)
+
+        assert len({id(app) for app in at_once(*[_state.get_current_app] * 6)}) == 1
+
+
 def test_the_default_app_is_made_where_there_is_none(monkeypatch):
     """Its settings are the module `celeryconfig`, if there is one."""
     _state._tls.current_app = None

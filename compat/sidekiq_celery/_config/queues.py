@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from weakref import WeakValueDictionary
 
-from kombu import Exchange, Queue
+from kombu.entity import Exchange, Queue
 
 from sidekiq_celery.utils.functional import maybe_list
 from sidekiq_celery.utils.text import indent as textindent

@@ -5,8 +5,9 @@ from collections.abc import Callable
 from queue import Empty
 from typing import Any
 
-from kombu import Producer, pidbox
+from kombu import pidbox
 from kombu.exceptions import EncodeError, OperationalError
+from kombu.messaging import Producer
 from kombu.utils.eventio import READ
 
 from sidekiq_celery._pidbox.name_patterns import fits

@@ -37,7 +37,7 @@ def publish(app: App, message: TaskMessage, body: Any, place: Mapping[str, str],
     Returns:
         What *push* returned; None if the wrapper has published nothing, as a test's mock does.
     """
-    from kombu import Producer
+    from kombu.messaging import Producer
 
     pushed: list[T] = []
     # For the wrapper to look at; it is never opened.

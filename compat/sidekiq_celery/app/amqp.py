@@ -26,8 +26,10 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'sidekiq_celery.app.amqp' has no attribute {name!r}")
 
 
-def _of_kombu(name: str) -> property:
-    return property(lambda self: getattr(import_module("kombu"), name), doc=f"kombu's `{name}` class.")
+def _of_kombu(name: str, module: str) -> property:
+    # kombu replaces its own module during its import. A thread that imports it at the same moment gets the one that it
+    # has replaced, which lacks the class.
+    return property(lambda self: getattr(import_module(module), name), doc=f"kombu's `{name}` class.")
 
 
 class AMQP:
@@ -56,7 +58,9 @@ class AMQP:
         if any(name in changed for name in names):
             self.flush_routes()
 
-    Connection, Consumer, Producer = map(_of_kombu, ("Connection", "Consumer", "Producer"))
+    Connection = _of_kombu("Connection", "kombu.connection")
+    Consumer = _of_kombu("Consumer", "kombu.messaging")
+    Producer = _of_kombu("Producer", "kombu.messaging")
 
     @cached_property
     def queues(self) -> Any:
@@ -65,7 +69,7 @@ class AMQP:
 
     def Queues(self, queues: Any, create_missing: bool | None = None, **given: Any) -> Any:
         """Make a set of queues. Options that are not given come from the settings."""
-        from kombu import Queue
+        from kombu.entity import Queue
 
         from sidekiq_celery._config.queues import Queues
 
@@ -141,7 +145,7 @@ class AMQP:
     @cached_property
     def default_exchange(self) -> Any:
         """The exchange of the default queue."""
-        from kombu import Exchange
+        from kombu.entity import Exchange
 
         conf = self.app.conf
         return Exchange(conf.task_default_exchange, conf.task_default_exchange_type)

@@ -7,7 +7,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Self
 
-from kombu import Producer
+from kombu.messaging import Producer
 
 from sidekiq_celery._state import app_or_default
 from sidekiq_celery.events.event import Event, get_exchange, group_from

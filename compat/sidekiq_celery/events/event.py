@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from kombu import Exchange
+from kombu.entity import Exchange
 
 __all__ = ("EVENT_EXCHANGE_NAME", "Event", "event_exchange", "get_exchange", "group_from")
 

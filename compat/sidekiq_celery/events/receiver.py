@@ -7,8 +7,8 @@ from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
-from kombu import Queue
 from kombu.connection import maybe_channel
+from kombu.entity import Queue
 from kombu.mixins import ConsumerMixin
 
 from sidekiq_celery._state import app_or_default

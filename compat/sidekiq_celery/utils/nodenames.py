@@ -32,7 +32,7 @@ def gethostname() -> str:
 
 def worker_direct(hostname: Any) -> Any:
     """Return the `kombu.Queue` for the worker with that node name. A queue stays as it is."""
-    from kombu import Exchange, Queue
+    from kombu.entity import Exchange, Queue
 
     if isinstance(hostname, Queue):
         return hostname

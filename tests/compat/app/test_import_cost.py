@@ -71,3 +71,17 @@ def test_the_first_result_waits_for_no_import_of_kombu(redis_url):
     )
 
     assert "kombu" not in loaded_by(program)
+
+
+@pytest.mark.parametrize("again", range(8))
+def test_threads_that_use_kombu_for_the_first_time_at_once_all_get_it(again):
+    """kombu puts another module in its own place during its import. Few tries meet that moment, so there are eight."""
+    program = (
+        "from sidekiq_celery import Celery\n"
+        "from tests.support.threads_at_once import at_once\n"
+        "app = Celery('proj', broker='redis://h/0')\n"
+        "amqp, _ = app.amqp, app.conf.task_queues\n"
+        "at_once(*[lambda: amqp.Queues(None)] * 8)"
+    )
+
+    assert "kombu" in loaded_by(program)

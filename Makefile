@@ -27,7 +27,7 @@ packages:
 test: setup ## Every check: the wheel, style, types, imports, all tests, beside Sidekiq 6.4 and 8.1 (CI=true: nothing may be skipped)
 	@.ci/test $(TESTS)
 
-test-all: setup ## That, the other releases, lowest dependencies, Python 3.13 and 3.14, none of the extras, the sdist, Celery's own tests: over an hour
+test-all: setup ## That, the other releases, lowest dependencies, Python 3.13 to 3.15, none of the extras, the sdist, Celery's own tests: over an hour
 	@.ci/all
 
 lint: .venv/installed ## Style, types and the directions of imports

@@ -31,7 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "top": ("sidekiq_py.cli.top:top", "Watch processes, queues and running jobs live."),
     "queues": ("sidekiq_py.cli.queues:queues", "List, show, clear, delete, pause and move queues."),
     "jobs": ("sidekiq_py.cli.running:jobs", "Show running jobs: where, and for how long."),
-    "find": ("sidekiq_py.cli.find:find", "Show where a job is, by its id."),
+    "find": ("sidekiq_py.cli.find:find", "Show where a job is, by its id or its arguments."),
     "processes": ("sidekiq_py.cli.processes:processes", "List, quiet and stop worker processes of both languages."),
     "retries": ("sidekiq_py.cli.job_sets:retries", "List, retry, kill or delete jobs that failed."),
     "scheduled": ("sidekiq_py.cli.job_sets:scheduled", "List, run now, kill or delete scheduled jobs."),

@@ -29,7 +29,7 @@ _FILTERS = ("job_class", "queue", "argument", "text", "error", "after", "before"
 
 _class_option = click.option("--class", "job_class", metavar="NAME", help="Only jobs of this class.")
 _queue_option = click.option("--queue", metavar="NAME", shell_complete=complete_queue, help="Only jobs of this queue.")
-_argument_option = click.option("--arg", "argument", metavar="TEXT", help="Only jobs with TEXT in their arguments.")
+argument_option = click.option("--arg", "argument", metavar="TEXT", help="Only jobs with TEXT in their arguments.")
 _text_option = click.option("--match", "text", metavar="TEXT", help="Only jobs with TEXT anywhere in their payload.")
 
 _error_option = click.option("--error", metavar="TEXT", help="Only jobs with TEXT in their error's class or message.")
@@ -55,7 +55,7 @@ def filter_options(
         if error:
             command = _error_option(command)
         command = _text_option(command)
-        command = _argument_option(command)
+        command = argument_option(command)
         if queue:
             command = _queue_option(command)
         return _class_option(command)

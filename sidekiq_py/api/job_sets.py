@@ -28,9 +28,10 @@ from sidekiq_py.api.source import SizedOfRedis, client_for
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.clock import now_seconds, utc
 from sidekiq_py.config import Config
-from sidekiq_py.errors import ArgumentError, ArgumentTypeError, PayloadError, RedisError, SidekiqError
+from sidekiq_py.errors import ArgumentError, ArgumentTypeError, PayloadError, RedisError, RedisReplyError, SidekiqError
 from sidekiq_py.logs import log
 from sidekiq_py.redis_access.connection.scan import literal, scored_members
+from sidekiq_py.redis_access.connection.slices import slices_by_bytes
 from sidekiq_py.redis_access.job_path import promote
 from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits
 from sidekiq_py.redis_access.job_path.promote import Move
@@ -150,6 +151,10 @@ class SortedEntry(JobRecord):
             in Ruby's format.
         """
         return self.parent.reschedule(self, at)
+
+    def _moved_to(self, score: float, value: bytes) -> None:
+        """Take the new score and bytes, so that the same object can be moved again."""
+        self.value, self.score, self._score_text = value, score, score_text(score).encode()
 
 
 def _one(result: BulkResult) -> bool:
@@ -416,8 +421,7 @@ class JobSet(SizedOfRedis):
         spelling = self._spelled_as_ruby_would(entry.value)
         done = job_sets.reschedule(self._pool, self.name, entry.value, score=score_text(score), spelling=spelling)
         if done:
-            # So that the same object can be moved again.
-            entry.value, entry.score, entry._score_text = spelling, score, score_text(score).encode()
+            entry._moved_to(score, spelling)
         return done
 
     def retry_all(
@@ -514,6 +518,45 @@ class JobSet(SizedOfRedis):
         tally = Tally(progress)
         for part in slices(each_of(SortedEntry, entries), per_second, stop):
             self._delete_slice(part, tally)
+            tally.report()
+        return tally.result()
+
+    def reschedule_many(
+        self,
+        entries: Iterable[SortedEntry],
+        at: float | datetime,
+        progress: Progress | None = None,
+        *,
+        per_second: float | None = None,
+        stop: Stop | None = None,
+    ) -> BulkResult:
+        """
+        `reschedule` for many entries of this set, a hundred per round trip; other arguments as for `retry_all`.
+
+        All get exactly the score *at*, so that a walk that meets an entry once more at its new time can tell: Ruby's
+        sum may differ from it in the last bit.
+
+        Args:
+            at: An aware datetime, or epoch seconds.
+
+        Raises:
+            ValueError: *at* is not a time.
+        """
+        score = _epoch(at)
+        tally = Tally(progress)
+        for part in slices(each_of(SortedEntry, entries), per_second, stop):
+            spelled = {entry.value: (entry, self._spelled_as_ruby_would(entry.value)) for entry in part}
+            for some in slices_by_bytes(spelled.values(), lambda each: 2 * len(each[0].value)):
+                members = [(entry.value, spelling) for entry, spelling in some]
+                replies = job_sets.reschedule_all(self._pool, self.name, members, score=score_text(score))
+                for (entry, spelling), reply in zip(some, replies, strict=True):
+                    if isinstance(reply, RedisReplyError):
+                        tally.refuse(entry, reply)
+                    elif reply:
+                        tally.moved += 1
+                        entry._moved_to(score, spelling)
+                    else:
+                        tally.gone += 1
             tally.report()
         return tally.result()
 

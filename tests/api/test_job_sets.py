@@ -208,6 +208,75 @@ def test_an_entry_without_end_can_be_rescheduled(pool, redis_client):
     assert [score for _, score in redis_client.zrange("schedule", 0, -1, withscores=True)] == [T0 + 60]
 
 
+def test_many_are_rescheduled_where_they_are_still_there(pool, redis_client, failed):
+    """One that was taken meanwhile is counted, and does not come back."""
+    members = failed(*(str(number) for number in range(250)))
+    entries = list(RetrySet())
+    redis_client.zrem("retry", members[7], members[8])
+    done = []
+
+    result = RetrySet().reschedule_many(entries, datetime.fromtimestamp(T0 + 60, UTC), done.append)
+
+    assert (result.moved, result.gone, result.refused) == (248, 2, 0)
+    assert done == [100, 200, 250]
+    assert set(redis_client.zrange("retry", 0, -1, withscores=True)) == {
+        (member, T0 + 60) for member in members if member not in members[7:9]
+    }
+    assert redis_client.keys("*") == [b"retry"]
+
+
+def test_many_are_rescheduled_in_few_round_trips(pool, redis_client, failed, monkeypatch):
+    """A hundred at a time: a hundred thousand jobs over a slow line would otherwise take half an hour."""
+    failed(*(str(number) for number in range(250)))
+    entries = list(RetrySet(pool=pool))
+    trips = []
+    run = Pool.run
+    monkeypatch.setattr(Pool, "run", lambda *args, **options: (trips.append(1), run(*args, **options))[1])
+
+    RetrySet(pool=pool).reschedule_many(entries, T0 + 60)
+
+    assert len(trips) <= 5
+
+
+def test_many_that_are_spelled_otherwise_are_rescheduled_as_one_is(pool, redis_client):
+    """In Ruby's spelling, and the objects know it; what is no JSON keeps its bytes."""
+    redis_client.zadd("schedule", {b'{"class": "A", "args": [1e3], "jid": "j"}': T0, b"not { json": T0})
+    entries = list(ScheduledSet())
+
+    assert ScheduledSet().reschedule_many(entries, T0 + 60).moved == 2
+
+    spelled = b'{"class":"A","args":[1000.0],"jid":"j"}'
+    assert set(redis_client.zrange("schedule", 0, -1, withscores=True)) == {
+        (spelled, T0 + 60),
+        (b"not { json", T0 + 60),
+    }
+    assert ScheduledSet().reschedule_many(entries, T0 + 90).moved == 2
+    assert {entry.score for entry in entries} == {T0 + 90}
+
+
+def test_what_redis_refuses_to_reschedule_is_reported(pool, redis_client):
+    """And the others are moved."""
+    redis_client.zadd("schedule", {b"one": T0})
+    entries = list(ScheduledSet())
+    redis_client.delete("schedule")
+    redis_client.set("schedule", "x")
+
+    result = ScheduledSet().reschedule_many(entries, T0 + 60)
+
+    assert (result.moved, result.gone, result.refused) == (0, 0, 1)
+    [(entry, error)] = result.errors
+    assert (entry.value, error.code) == (b"one", "WRONGTYPE")
+
+
+@pytest.mark.parametrize("at", [float("nan"), datetime(2025, 1, 1)], ids=["nan", "naive"])
+def test_a_time_that_is_none_is_refused_for_many(pool, failed, at):
+    """Before anything is done."""
+    failed("a")
+
+    with pytest.raises(ValueError, match="time"):
+        RetrySet().reschedule_many(RetrySet(), at)
+
+
 @pytest.fixture
 def full_server(new_redis_server, payload):
     """A server whose memory is used up, with one job to retry: its pool, a plain client, and the job's bytes."""
@@ -232,6 +301,16 @@ def test_when_redis_is_out_of_memory_nothing_is_lost(full_server, button, argume
 
     assert client.zrange("retry", 0, -1, withscores=True) == [(member, T0)]
     assert client.keys("*") == [b"retry"]
+
+
+def test_when_redis_is_out_of_memory_many_are_not_tried_one_by_one(full_server):
+    """The error concerns the server, and would come again for each."""
+    pool, client, member = full_server
+
+    with pytest.raises(RedisReplyError, match="OOM"):
+        RetrySet(pool=pool).reschedule_many(RetrySet(pool=pool), T0 + 1)
+
+    assert client.zrange("retry", 0, -1, withscores=True) == [(member, T0)]
 
 
 def test_deleting_by_score_and_jid_takes_that_one(pool, redis_client, failed):

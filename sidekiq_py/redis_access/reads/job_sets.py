@@ -8,8 +8,10 @@ queue and to the dead set are in `promote.py`.
 from collections.abc import Sequence
 from typing import Any
 
+from sidekiq_py.errors import RedisReplyError
+from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.pool import Pool
-from sidekiq_py.redis_access.connection.replies import pairs
+from sidekiq_py.redis_access.connection.replies import pairs, raise_first
 from sidekiq_py.redis_access.connection.scripts import Script
 from sidekiq_py.redis_access.connection.transaction import transact
 from sidekiq_py.redis_access.job_path.failed_jobs import DeadLimits, add_to_dead, trim_dead
@@ -88,6 +90,32 @@ def reschedule(pool: Pool, key: str, member: bytes, *, score: str, spelling: byt
         False if it was no longer in the set; nothing was written then.
     """
     return bool(pool.run(lambda link: RESCHEDULE.run(link, [key], [member, score, spelling])))
+
+
+def reschedule_all(
+    pool: Pool, key: str, members: Sequence[tuple[bytes, bytes]], *, score: str
+) -> list[int | RedisReplyError]:
+    """
+    Give members the same score, in one round trip.
+
+    Args:
+        members: Each with its new bytes.
+
+    Returns:
+        For each, 1, or 0 if it was no longer in the set, or why Redis refused.
+
+    Raises:
+        RedisError: The server is in trouble. Some of the members may have the new score.
+    """
+    calls = [([key], [member, score, spelling]) for member, spelling in members]
+
+    def run(link: Link) -> list[Any]:
+        replies = RESCHEDULE.replies(link, calls)
+        # Raised here, so that the pool can find the new primary.
+        raise_first([reply for reply in replies if isinstance(reply, RedisReplyError) and reply.is_about_server])
+        return replies
+
+    return pool.run(run)
 
 
 def clear(pool: Pool, key: str) -> int:

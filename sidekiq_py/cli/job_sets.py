@@ -1,8 +1,11 @@
-"""Commands on the sets of jobs: `retries`, `scheduled` and `dead`, each with `list`, `retry`, `kill` and `delete`."""
+"""
+Commands on the sets of jobs: `retries`, `scheduled` and `dead`, each with `list`, and with those of `retry`,
+`reschedule`, `kill` and `delete` that make sense for it.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from math import isfinite
+from math import inf, isfinite, nextafter
 from typing import Any, NamedTuple
 
 import click
@@ -35,7 +38,8 @@ from sidekiq_py.cli.output import (
     progress,
     relative,
 )
-from sidekiq_py.clock import now_seconds
+from sidekiq_py.cli.values import epoch_seconds, span_seconds
+from sidekiq_py.clock import now_seconds, utc
 from sidekiq_py.logs import counted
 
 _ARGS_WIDTH = 40
@@ -56,6 +60,9 @@ class Action(NamedTuple):
         done: What was done to the jobs, for the report.
         act: The method of `JobSet` that does it to given entries.
         asks: Ask before doing it to jobs that were not chosen by their ids.
+        takes_time: Add `--at` and `--in`; the command then goes on with the action that `until` returns.
+        at: The score that it gives to jobs, in epoch seconds. A filter passes over jobs that have it already, because
+            a walk through the set meets those again that it has moved.
     """
 
     name: str
@@ -63,10 +70,33 @@ class Action(NamedTuple):
     done: str
     act: Callable[..., BulkResult]
     asks: bool = True
+    takes_time: bool = False
+    at: float | None = None
+
+    def until(self, at: float) -> "Action":
+        """
+        The action that gives jobs the time *at*, in epoch seconds.
+
+        Raises:
+            UsageError: No calendar has it.
+        """
+        moment = utc(at)
+        if moment is None:
+            raise click.UsageError(f"the time {at:g} is too far off; give epoch seconds, not milliseconds")
+
+        def act(
+            job_set: JobSet, entries: Iterator[SortedEntry], report: Callable[[int], None], **pace: Any
+        ) -> BulkResult:
+            return self.act(job_set, entries, at, report, **pace)
+
+        return self._replace(done=f"{self.done} to {moment.isoformat(timespec='seconds')}", act=act, at=at)
 
 
 _ENQUEUE = Action("retry", "Enqueue jobs now.", "enqueued", JobSet.add_many_to_queue, asks=False)
 _RETRY = Action("retry", "Enqueue jobs now; this does not count as a retry.", "enqueued", JobSet.retry_many, asks=False)
+_RESCHEDULE = Action(
+    "reschedule", "Make jobs wait until another time.", "rescheduled", JobSet.reschedule_many, takes_time=True
+)
 _KILL = Action(
     "kill", "Move jobs to the dead set, which keeps the latest 9,999.", "moved to the dead set", JobSet.kill_many
 )
@@ -146,6 +176,7 @@ def _action_command(made_of: type[JobSet], action: Action) -> click.Command:
     @click.command(action.name, help=f"{action.summary}\n\n{choosing}")
     @click.argument("jids", metavar="[JID]...", nargs=-1)
     @click.option("--all", "everything", is_flag=True, help="All of them.")
+    @_time_options(action)
     @_filters_of(made_of)
     @click.option(
         "-y", "--yes", is_flag=True, help="Do not ask." if action.asks else "Has no effect: this command does not ask."
@@ -164,32 +195,60 @@ def _action_command(made_of: type[JobSet], action: Action) -> click.Command:
         **options: Any,
     ) -> None:
         choice = Choice(take_filter(options), tuple(dict.fromkeys(jids)), everything)
+        planned = action.until(_time_of(**options)) if action.takes_time else action
         job_set = made_of()  # type: ignore[call-arg]
         choice.check()
         warn_of_queue(choice.wanted)
         if dry_run:
-            print_count(_count(job_set, choice), action.done, as_json=as_json)
+            print_count(_count(job_set, choice, planned), planned.done, as_json=as_json)
             return
-        if action.asks and not choice.jids:
-            without_ids = f"{action.name} without ids"
-            ask(lambda: _question(action, job_set, choice, as_json=as_json), what=without_ids, unless=yes)
-        _act(job_set, choice, action, rate, as_json=as_json)
+        if planned.asks and not choice.jids:
+            without_ids = f"{planned.name} without ids"
+            ask(lambda: _question(planned, job_set, choice, as_json=as_json), what=without_ids, unless=yes)
+        _act(job_set, choice, planned, rate, as_json=as_json)
 
     return run
+
+
+def _time_options(action: Action) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        if not action.takes_time:
+            return command
+        late, at = (
+            "After this time from now: 90 (seconds), 5m, 1h30m.",
+            "At this time: 2030-01-31T08:00:00Z, or epoch seconds.",
+        )
+        command = click.option("--in", "interval", callback=span_seconds, metavar="SPAN", help=late)(command)
+        return click.option("--at", callback=epoch_seconds, metavar="TIME", help=at)(command)
+
+    return add
+
+
+def _time_of(at: float | None, interval: float | None) -> float:
+    """The time that `--at` or `--in` gives, in epoch seconds."""
+    if at is not None and interval is not None:
+        raise click.UsageError("--in and --at both say when the jobs run; give one of them")
+    if at is not None:
+        return at
+    if interval is None:
+        raise click.UsageError("when should the jobs run? Give --at TIME or --in SPAN")
+    return now_seconds() + interval
 
 
 def _filters_of(made_of: type[JobSet]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return filter_options(time="died" if made_of is DeadSet else "are due")
 
 
-def _count(job_set: JobSet, choice: Choice) -> int:
+def _count(job_set: JobSet, choice: Choice, action: Action) -> int:
     """Count the chosen entries. With a filter this reads every entry in its time range."""
+    wanted, at = choice.wanted, action.at
     if choice.jids:
         return sum(1 for _ in _by_jid(job_set, choice.jids, []))
-    if choice.everything:
-        return job_set.size
-    with looking_through(_to_look_through(job_set, choice.wanted)) as report:
-        return job_set.count(choice.wanted, looked_at=report)
+    if wanted.has_only_times:
+        left_out = job_set.size_between(at, nextafter(at, inf)) if at is not None and wanted.fits_time(at) else 0
+        return job_set.count(wanted) - left_out
+    with looking_through(_to_look_through(job_set, wanted)) as report:
+        return sum(entry.score != at for entry in job_set.find(wanted, looked_at=report))
 
 
 def _to_look_through(job_set: JobSet, wanted: JobFilter) -> int:
@@ -198,11 +257,13 @@ def _to_look_through(job_set: JobSet, wanted: JobFilter) -> int:
 
 def _question(action: Action, job_set: JobSet, choice: Choice, *, as_json: bool) -> str:
     one, many = _NOUNS[job_set.name]
-    count = _count(job_set, choice)
+    count = _count(job_set, choice, action)
     end_if_none(count, action.done, as_json=as_json)
     what = f"1 {one}" if count == 1 else f"all {counted(count, one, many)}"
     fitting = "" if choice.everything else (" that matches" if count == 1 else " that match")
-    return f"{action.name.capitalize()} {what}{fitting}"
+    moment = None if action.at is None else utc(action.at)
+    until = "" if moment is None else f" to {moment.isoformat(timespec='seconds')}"
+    return f"{action.name.capitalize()} {what}{fitting}{until}"
 
 
 def _act(job_set: JobSet, choice: Choice, action: Action, rate: float | None, *, as_json: bool) -> None:
@@ -216,7 +277,8 @@ def _act(job_set: JobSet, choice: Choice, action: Action, rate: float | None, *,
             entries = _by_jid(job_set, choice.jids, missing)
         else:
             looked_at = report if choice.has_filter else None
-            entries = islice(job_set.find(choice.wanted, looked_at=looked_at, stop=is_stopped), size)
+            found = job_set.find(choice.wanted, looked_at=looked_at, stop=is_stopped)
+            entries = islice((entry for entry in found if entry.score != action.at), size)
         dealt_with = (lambda number: None) if choice.has_filter else report
         result = action.act(job_set, entries, dealt_with, per_second=rate, stop=is_stopped)
         stopped = is_stopped()
@@ -270,10 +332,16 @@ def _as_json(entry: SortedEntry) -> dict[str, Any]:
 
 
 retries = _set_group(
-    "retries", RetrySet, "List, retry, kill or delete failed jobs that will be retried.", (_RETRY, _KILL, _DELETE)
+    "retries",
+    RetrySet,
+    "List, retry, reschedule, kill or delete failed jobs that will be retried.",
+    (_RETRY, _RESCHEDULE, _KILL, _DELETE),
 )
 scheduled = _set_group(
-    "scheduled", ScheduledSet, "List, enqueue, kill or delete jobs scheduled for later.", (_ENQUEUE, _KILL, _DELETE)
+    "scheduled",
+    ScheduledSet,
+    "List, enqueue, reschedule, kill or delete jobs scheduled for later.",
+    (_ENQUEUE, _RESCHEDULE, _KILL, _DELETE),
 )
 dead = _set_group(
     "dead", DeadSet, "List, retry or delete jobs that will not be retried automatically.", (_RETRY, _DELETE)

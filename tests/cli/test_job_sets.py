@@ -6,12 +6,18 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
+from tests.cli.test_terminal import on_terminal
 from tests.support.waiting import eventually
 
 LATER = 4_000_000_000
+PAYLOADS = Path(__file__).parents[2] / "ruby_fixtures" / "payloads"
+RESCHEDULED = sorted(
+    path.relative_to(PAYLOADS) for name in ("resched*", "unknown_keys_resched*") for path in PAYLOADS.glob(f"*/{name}")
+)
 
 
 @pytest.fixture
@@ -216,6 +222,119 @@ def test_a_scheduled_job_is_enqueued_as_it_is(run, put, redis_client):
     run("scheduled", "retry", "a")
 
     assert json.loads(redis_client.lindex("queue:default", 0))["retry_count"] == 2
+
+
+@pytest.mark.parametrize("path", RESCHEDULED, ids=str)
+def test_a_rescheduled_job_is_left_as_ruby_would_leave_it(run, redis_client, path):
+    """At its new time and with its bytes, in each release."""
+    recorded = json.loads((PAYLOADS / path).read_text())
+    given, key = recorded["input"], recorded["key"]
+    redis_client.zadd(key, {given["before"]: given["score"], "other": given["score"]})
+    command = {"retry": "retries", "schedule": "scheduled"}[key]
+    jid = json.loads(given["before"])["jid"]
+
+    result = run(command, "reschedule", jid, "--at", str(given["at"]), "--sidekiq-version", path.parts[0])
+
+    assert (result.exit_code, result.output.startswith("1 job rescheduled to 2023-11-15T00:43:20")) == (0, True)
+    [member], [score] = recorded["members"], recorded["scores"]
+    assert redis_client.zrange(key, 0, -1, withscores=True) == [
+        (b"other", given["score"]),
+        (member.encode(), float(score)),
+    ]
+
+
+def test_a_job_that_python_scheduled_waits_for_the_time_given(run, redis_client):
+    """In each of the forms in which `push` takes a time; its bytes stay."""
+    jid = run("push", "myapp.sync", '[1.5, "é"]', "--in", "1h").output.strip()
+    [(member, _)] = redis_client.zrange("schedule", 0, -1, withscores=True)
+
+    for words, score in ((["--at", "2096-10-02T07:06:40Z"], LATER), (["--at", "4000000000.25"], LATER + 0.25)):
+        assert run("scheduled", "reschedule", jid, *words).exit_code == 0
+        assert redis_client.zrange("schedule", 0, -1, withscores=True) == [(member, score)]
+    before = time.time()
+    assert run("scheduled", "reschedule", "--class", "myapp.sync", "--in", "1h30m", "--yes").exit_code == 0
+    [(moved, score)] = redis_client.zrange("schedule", 0, -1, withscores=True)
+    assert moved == member
+    assert before + 5400 <= score <= time.time() + 5400
+
+
+@pytest.mark.parametrize(
+    "options", [["--all"], ["--class", "Boom"], ["--match", "Boom"], ["--after", "1"]], ids=" ".join
+)
+def test_a_job_that_is_met_again_at_its_new_time_is_moved_once(run, redis_client, put, options):
+    """The walk goes up through jobs due before that time, those that it has moved there, and jobs due later."""
+    put("schedule", *(str(number) for number in range(5000)))
+    at = LATER + 2500
+
+    planned = run("scheduled", "reschedule", *options, "--at", str(at), "--dry-run", "--json")
+    done = run("scheduled", "reschedule", *options, "--at", str(at), "--yes", "--json")
+
+    # One is due at that time already.
+    assert json.loads(planned.stdout) == {"count": 4999}
+    assert json.loads(done.stdout) == {"moved": 4999, "gone": 0, "refused": 0, "errors": [], "missing": []}
+    assert redis_client.zcount("schedule", at, at) == 5000
+    again = run("scheduled", "reschedule", *options, "--at", str(at), "--dry-run")
+    assert again.output == "0 jobs would be rescheduled to 2096-10-02T07:48:20+00:00.\n"
+
+
+def test_jobs_in_a_namespace_are_rescheduled(run, redis_client):
+    """As of Sidekiq 6 with redis-namespace."""
+    redis_client.zadd("shop:retry", {'{"class":"Boom","args":[],"jid":"a"}': 1})
+
+    result = run("retries", "reschedule", "--class", "Boom", "--at", str(LATER), "--yes", "--namespace", "shop")
+
+    assert result.exit_code == 0
+    assert redis_client.zrange("shop:retry", 0, -1, withscores=True)[0][1] == LATER
+    assert redis_client.keys("*") == [b"shop:retry"]
+
+
+def test_rescheduling_by_a_filter_asks_and_says_to_when(redis_url, redis_client, put):
+    """The times that the jobs have now are lost with it."""
+    put("retry", "a", "b", klass="Mail")
+    words = ["retries", "reschedule", "--class", "Mail", "--at", "2096-10-02T08:00:00Z"]
+
+    code, _, shown = on_terminal(redis_url, words, typed="n\n")
+
+    assert code == 1
+    assert "Reschedule all 2 retries that match to 2096-10-02T08:00:00+00:00? [y/N]" in shown
+    assert redis_client.zcount("retry", LATER, LATER + 1) == 2
+
+
+def test_an_id_that_is_not_there_is_not_rescheduled(run, redis_client, put):
+    """It may be in a queue by now; nothing is written for it."""
+    put("retry", "a")
+
+    result = run("retries", "reschedule", "a", "nobody", "--at", str(LATER + 9))
+
+    assert result.exit_code == 1
+    assert result.stdout == "1 job rescheduled to 2096-10-02T07:06:49+00:00.\n"
+    assert result.stderr == "No job here has the id nobody.\n"
+    assert redis_client.zcard("retry") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        (["a"], "when should the jobs run? Give --at TIME or --in SPAN"),
+        (["a", "--at", "1", "--in", "1"], "give one of them"),
+        (["a", "--at", "4000000000000"], "give epoch seconds, not milliseconds"),
+        (["a", "--in", "9999999999d"], "is too far off"),
+        (["a", "--at", "9" * 400], "is too far off"),
+        (["a", "--at", "tomorrow"], "'tomorrow' is not a time"),
+        (["a", "--in", "soon"], "'soon' is not a duration"),
+        (["--in", "1h"], "which jobs?"),
+        (["--all", "--in", "1h"], "add --yes"),
+    ],
+)
+def test_a_reschedule_that_is_not_clear_does_nothing(run, put, redis_client, words, advice):
+    """As with the other commands that change a set."""
+    put("retry", "a")
+
+    result = run("retries", "reschedule", *words)
+
+    assert (result.exit_code, advice in result.output) == (2, True)
+    assert redis_client.zrange("retry", 0, -1, withscores=True)[0][1] == LATER
+    assert "No such command 'reschedule'" in run("dead", "reschedule", "a", "--in", "1h").output
 
 
 def test_an_id_that_is_given_twice_is_one_job(run, put):

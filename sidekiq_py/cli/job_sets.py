@@ -27,6 +27,7 @@ from sidekiq_py.cli.choosing import (
     warn_of_queue,
 )
 from sidekiq_py.cli.connection import pushes_jobs, reads_redis
+from sidekiq_py.cli.groups import by_option, echo_groups, grouped
 from sidekiq_py.cli.output import (
     DefaultsToList,
     echo_json_array,
@@ -151,12 +152,18 @@ def _set_group(name: str, made_of: type[JobSet], summary: str, actions: Sequence
 def _list_command(name: str, made_of: type[JobSet]) -> click.Command:
     @click.command("list", help=f"Show {name} jobs." if name != "retries" else "Show jobs waiting to be retried.")
     @_filters_of(made_of)
+    @by_option
     @limit_option
     @reads_redis
-    def list_jobs(as_json: bool, limit: int, **options: Any) -> None:
+    def list_jobs(as_json: bool, limit: int, by: tuple[str, ...], **options: Any) -> None:
         job_set = made_of()  # type: ignore[call-arg]
         wanted = take_filter(options)
         warn_of_queue(wanted)
+        if by:
+            with looking_through(_to_look_through(job_set, wanted), hidden=as_json) as report:
+                groups = grouped(job_set.find(wanted, looked_at=report), by)
+            echo_groups(groups, limit, as_json=as_json)
+            return
         # Without a search the jobs come at once.
         is_hidden = as_json or wanted.has_only_times
         with looking_through(_to_look_through(job_set, wanted), hidden=is_hidden) as report:

@@ -27,6 +27,7 @@ from sidekiq_py.cli.choosing import (
     yes_option,
 )
 from sidekiq_py.cli.connection import complete_queue, reads_redis
+from sidekiq_py.cli.groups import by_option, echo_groups, grouped
 from sidekiq_py.cli.output import (
     DefaultsToList,
     echo_done,
@@ -110,9 +111,10 @@ def queue_as_json(queue: QueueSummary) -> dict[str, Any]:
 @queues.command("show")
 @click.argument("name", shell_complete=complete_queue)
 @filter_options(queue=False, time="were enqueued")
+@by_option
 @limit_option
 @reads_redis
-def show(name: str, limit: int, as_json: bool, **options: Any) -> None:
+def show(name: str, limit: int, by: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """
     Show the jobs of a queue, newest first.
 
@@ -120,6 +122,11 @@ def show(name: str, limit: int, as_json: bool, **options: Any) -> None:
     """
     queue = _known(name)
     wanted = take_filter(options)
+    if by:
+        with looking_through(queue.size, hidden=as_json) as report:
+            groups = grouped(queue.find(wanted, looked_at=report), by)
+        echo_groups(groups, limit, as_json=as_json)
+        return
     with looking_through(queue.size, hidden=as_json or wanted.is_empty) as report:
         found = at_most(limit, queue.find(wanted, looked_at=report))
         if as_json:

@@ -51,6 +51,7 @@ def read_until(terminal: int, text: str) -> str:
         ("retries", "list", "--class", "Nope"),
         ("retries", "list", "--class", "Nope", "--json"),
         ("queues", "show", "default", "--class", "Nope"),
+        ("retries", "list", "--by", "class"),
         ("find", "--arg", "Nope"),
         ("scheduled", "delete", "--class", "Nope", "--dry-run"),
         ("scheduled", "delete", "--class", "Nope", "--dry-run", "--json"),

@@ -67,6 +67,9 @@ def test_every_command_stands_on_the_page():
         (["push", "FraudCheck"], "jid, class, at"),
         (["stats"], None),
         (["find", "retry"], None),
+        (["find", "--arg", "retry"], None),
+        (["scheduled", "reschedule", "schedule", "--in", "5m"], "moved, gone, refused, errors, missing"),
+        (["retries", "list", "--by", "class"], "jobs, groups, not_grouped, counts"),
         (["processes", "dump", "--all"], "sent, refused"),
     ],
 )
@@ -87,4 +90,4 @@ def test_the_options_of_filters_stand_on_the_page():
     options = {option for parameter in show.params for option in parameter.opts if option.startswith("--")}
 
     assert listed <= options
-    assert listed == options - {"--limit", "--json", "--redis-url", "--namespace"}
+    assert listed == options - {"--by", "--limit", "--json", "--redis-url", "--namespace"}

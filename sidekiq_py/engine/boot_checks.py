@@ -132,7 +132,7 @@ def _check_rights(pool: Pool, url: str, queues: Sequence[str], *, keeps_in_fligh
     count = ("INCRBY", keys.STAT_PROCESSED, "none")
     *replies, counted = pool.replies([("EXISTS", *names), *(owned if keeps_in_flight else ()), count])
     refusals = [reply for reply in replies if isinstance(reply, RedisReplyError)]
-    if keeps_in_flight and not refusals:
+    if keeps_in_flight:
         try:
             # Nothing is renewed.
             pool.run(lambda link: in_flight.renew(link, "", "", 1))

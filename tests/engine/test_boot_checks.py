@@ -195,7 +195,7 @@ def test_a_user_who_may_not_use_our_keys_is_refused_with_what_it_needs(
     assert "secret" not in str(refused.value)
 
 
-@pytest.mark.parametrize("name", ["lpos", "lrem"])
+@pytest.mark.parametrize("name", ["lpos", "lrem", "hexists", "@scripting"])
 def test_a_user_of_a_replica_is_told_of_missing_rights_too(
     new_redis_server: Callable[..., RedisServer], name: str
 ) -> None:

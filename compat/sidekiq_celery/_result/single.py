@@ -385,6 +385,9 @@ def read_together(results: Iterable[Any]) -> set[str]:
     return set(by_id)
 
 
+_FORGET = AsyncResult.forget
+
+
 def forget_together(results: Iterable[Any]) -> None:
     """Remove results, neighbours together. Those whose class or backend has its own way are removed one by one."""
     for forget_many, some in groupby(results, _forget_many_of):
@@ -407,9 +410,10 @@ def _let_go(result: Any) -> None:
 
 
 def _forget_many_of(result: Any) -> Callable[[list[str]], None] | None:
-    # A bound method equals another one of the same backend.
-    is_plain = getattr(type(result), "forget", None) is AsyncResult.forget
-    return getattr(result.backend, "forget_many", None) if is_plain else None
+    # Replaced, it may be by a test, whose mock of a backend has every method. A bound method equals another one of the
+    # same backend.
+    is_plain = getattr(getattr(result, "forget", None), "__func__", None) is _FORGET
+    return result.backend.forget_many if is_plain and hasattr(type(result.backend), "forget_many") else None
 
 
 def _is_plain(result: Any) -> bool:

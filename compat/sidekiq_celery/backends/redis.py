@@ -38,8 +38,6 @@ T = TypeVar("T")
 
 # The beginning of a successful result's json: the state is the first field.
 _SUCCEEDED = '{"status": "SUCCESS"'
-# What a subclass may override to remove one result in another way.
-_FORGETTING = ("forget", "_forget", "delete")
 _PASSING = (RedisConnectionError, ReplyLostError)
 
 
@@ -288,8 +286,8 @@ class RedisBackend(Awaiting, BaseKeyValueStoreBackend):
         self._pool.command("DEL", key)
 
     def forget_many(self, task_ids: Iterable[str]) -> None:
-        """Remove results, many in a round trip; one after the other if a subclass has its own way for one."""
-        is_own = any(getattr(type(self), name) is not getattr(RedisBackend, name) for name in _FORGETTING)
+        """Remove results, many in a round trip; one after the other if there is another way for one."""
+        is_own = any(getattr(getattr(self, own.__name__), "__func__", None) is not own for own in _FORGETTING)
         if is_own or self.always_retry:
             for task_id in task_ids:
                 self.forget(task_id)
@@ -308,6 +306,10 @@ class RedisBackend(Awaiting, BaseKeyValueStoreBackend):
 
     def __reduce__(self, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         return super().__reduce__(args, {**(kwargs or {}), "expires": self.expires})
+
+
+# What a subclass may override, or a test replace, to remove one result in another way.
+_FORGETTING = tuple(getattr(RedisBackend, name) for name in ("forget", "_forget", "delete"))
 
 
 class SentinelBackend(RedisBackend):

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from types import ModuleType
 from typing import Any
+from unittest.mock import Mock, patch
 
 import pytest
 import redis
@@ -16,6 +17,7 @@ from sidekiq_celery import Celery
 from sidekiq_celery._wire.context import Context
 from sidekiq_celery.backends.redis import RedisBackend
 from sidekiq_celery.exceptions import BackendStoreError
+from sidekiq_celery.result import AsyncResult
 
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
@@ -334,6 +336,24 @@ def test_a_backend_with_its_own_way_to_forget_is_asked_for_each_result(app: Cele
     app.ResultSet([app.AsyncResult(task_id, backend=backend) for task_id in "ab"]).forget()
 
     assert asked == ([b"celery-task-meta-a", b"celery-task-meta-b"] if name == "delete" else ["a", "b"])
+
+
+def test_what_a_program_s_tests_put_in_place_of_forget_is_called(app: Celery) -> None:
+    """As while each result was asked: such tests count the calls, and a mocked backend has every method."""
+    mocked = Mock()
+    app.ResultSet([app.AsyncResult("a", backend=mocked), app.AsyncResult("b", backend=mocked)]).forget()
+    assert [call.args for call in mocked.forget.mock_calls] == [("a",), ("b",)]
+
+    for owner in (app.backend, RedisBackend):
+        with patch.object(owner, "forget") as of_backend:
+            app.ResultSet([app.AsyncResult("a"), app.AsyncResult("b")]).forget()
+        assert of_backend.call_count == 2
+
+    result = app.AsyncResult("a")
+    for owner in (result, AsyncResult):
+        with patch.object(owner, "forget") as of_result:
+            app.ResultSet([result]).forget()
+        assert of_result.call_count == 1
 
 
 def test_a_result_that_is_forgotten_before_it_comes_is_waited_for(app: Celery) -> None:

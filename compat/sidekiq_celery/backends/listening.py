@@ -37,6 +37,8 @@ REREAD_SECONDS = 10.0
 _POLL_SECONDS = 0.5
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 2.0
+# A proxy may cut a connection as soon as it is subscribed. One that is open for longer works, even if nothing came.
+_LASTING_SECONDS = 0.5
 # The most keys that one command names.
 _SLICE = 500
 
@@ -115,7 +117,7 @@ class Listener:
         # The keys that have come or gone since the last look: with 10,000, no look may go through all.
         self._changed: set[bytes] = set()
         self._idle_since: float | None = None
-        self._has_received = False
+        self._has_lasted = False
         self._thread = None
 
     def _after_fork(self) -> None:
@@ -140,7 +142,7 @@ class Listener:
         pause = _FIRST_PAUSE_SECONDS
         logged = ""
         while True:
-            self._has_received = False
+            self._has_lasted = False
             problem = ""
             try:
                 serve(waker)
@@ -153,7 +155,7 @@ class Listener:
                 problem = f"Lost the connection for results; connecting again: {error}"
             except Exception:
                 logger.exception("The listener for results failed and is restarted")
-            if self._has_received:
+            if self._has_lasted:
                 pause, logged = _FIRST_PAUSE_SECONDS, ""
             if problem and problem != logged:
                 # Not at each try: an outage may last for hours.
@@ -169,6 +171,7 @@ class Listener:
         link = self._pool.new_link()
         subscribed: set[bytes] = set()
         last_read = received_at = time.monotonic()
+        is_confirmed = False
         try:
             link.connect()
             # A new connection has no subscriptions.
@@ -189,6 +192,9 @@ class Listener:
                 if self._sleep(link, waker):
                     self._receive(link)
                     received_at = time.monotonic()
+                    is_confirmed = True
+                elif is_confirmed and time.monotonic() - received_at >= _LASTING_SECONDS:
+                    self._has_lasted = True
         finally:
             link.close()
 
@@ -196,7 +202,7 @@ class Listener:
         while not self._is_idle(waker):
             self._take_changes()
             self._read(self._wanted())
-            self._has_received = True
+            self._has_lasted = True
             time.sleep(_POLL_SECONDS)
 
     def _is_idle(self, waker: Waker) -> bool:
@@ -260,7 +266,7 @@ class Listener:
                 confirmed.append(reply[1])
             else:
                 # A proxy may confirm a subscription and then cut the connection, again and again.
-                self._has_received = True
+                self._has_lasted = True
                 if isinstance(reply, list) and reply[0] == b"message":
                     self._deliver(reply[1], reply[2])
             if not link.has_unread and not link.wait_readable(0):

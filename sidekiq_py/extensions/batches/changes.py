@@ -136,6 +136,8 @@ class Listener:
         change = Change()
         due = self._yielded_at + self._every
         if not link.has_unread and not link.wait_readable(min(_LONGEST_WAIT_SECONDS, self._idle)):
+            # It has stayed open, though nothing came.
+            self._pause = _FIRST_PAUSE_SECONDS
             now = time.monotonic()
             if now - self._received_at > 3 * self._idle + _SLOWEST_REPLY_SECONDS:
                 raise RedisError("Redis has not answered a PING")

@@ -467,6 +467,19 @@ def test_a_listener_whose_connection_is_cut_once_it_is_subscribed_waits_longer_e
     assert 1 <= caplog.text.count("Lost the connection for results") <= 2
 
 
+def test_a_listener_whose_connection_is_cut_whenever_it_is_idle_connects_again_at_once(
+    app: Celery, redis_client: redis.Redis
+) -> None:
+    """Some proxies cut what is idle for some seconds; a result that came in a long pause would wait for its end."""
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(app.AsyncResult("a").get, timeout=LONG)
+        for _ in range(3):
+            eventually(lambda: redis_client.client_list(_type="pubsub") and app.backend._listener._has_lasted)
+            redis_client.client_kill_filter(_type="pubsub")
+        app.backend.mark_as_done("a", 42)
+        assert waiting.result() == 42
+
+
 def test_a_listener_knows_who_watches_a_key(app: Celery) -> None:
     """To forget one of 10,000 awaited results, the others need not be looked at."""
     one, other = app.AsyncResult("one"), app.AsyncResult("other")

@@ -473,6 +473,24 @@ def test_a_listener_whose_connection_is_cut_once_it_is_subscribed_waits_longer_e
         changes.close()
 
 
+def test_a_listener_whose_connection_is_cut_whenever_it_is_idle_connects_again_at_once(
+    app: Program, redis_client: redis.Redis
+) -> None:
+    """Some proxies cut what is idle for some seconds; changes are not seen in the pause before the next try."""
+    batch = sidekiq.Batch(track=True)
+    with batch.jobs():
+        app.deed.perform_async("ok")
+    listener = Listener(sync_client.current().pool, batch.bid, every=0.01, idle=60)
+    first_pause, changes = listener._pause, listener.changes()
+    for _ in range(2):
+        assert next(changes).is_fresh
+        assert listener._next() is None
+        assert listener._pause == first_pause
+        redis_client.client_kill_filter(_type="pubsub")
+
+    changes.close()
+
+
 def test_rows_that_somebody_has_damaged_keep_no_job_from_ending(app: Program, redis_client: redis.Redis) -> None:
     """What can be read of them is shown."""
     batch = sidekiq.Batch(track=True)

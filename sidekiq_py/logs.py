@@ -22,6 +22,7 @@ import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from itertools import islice
 from typing import Any
 
 import orjson
@@ -40,6 +41,8 @@ log = logging.getLogger("sidekiq")
 running_payload: ContextVar[Mapping[str, Any] | None] = ContextVar("sidekiq_running_payload", default=None)
 
 LOGGED_ATTRIBUTES = ("bid", "tags")
+MOST_NAMED = 10
+"""How many jobs a line about several names."""
 SEVERAL_LINES = {"sidekiq_has_lines": True}
 """`extra` of a log call whose message has several lines on purpose."""
 
@@ -112,6 +115,13 @@ def level_number(name: object) -> int | None:
 def counted(number: int, one: str, many: str | None = None) -> str:
     """*number* with its noun: `1 job`, `1,200 processes`."""
     return f"1 {one}" if number == 1 else f"{number:,} {many or one + 's'}"
+
+
+def counted_jobs(number: int, raws: Iterable[bytes]) -> str:
+    """*number* jobs with the ids of the first ten, so that a search for one finds the line: `2 jobs (a1b2, c3d4)`."""
+    jids = [display_text(jid) for raw in islice(raws, MOST_NAMED) if (jid := parse_job_or_empty(raw).get("jid"))]
+    rest = f" and {number - len(jids):,} more" if number > len(jids) else ""
+    return counted(number, "job") + (f" ({', '.join(jids)}{rest})" if jids else "")
 
 
 def iso_milliseconds(now: float) -> str:

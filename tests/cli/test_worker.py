@@ -80,14 +80,14 @@ def test_term_and_a_terminal_that_is_closed_stop_it_with_code_0(
 ) -> None:
     """A job that does not finish in time returns to its queue at once, and not only after a lease has expired."""
     worker = start_worker(JOBS, arguments=["-t", "0.2"])
-    client.push({"class": "Sleep", "args": [60]})
+    jid = client.push({"class": "Sleep", "args": [60]})
     eventually(lambda: "class=Sleep" in worker.log)
 
     worker.send_signal(signal.Signals[name])
 
     assert worker.wait() == 0
     assert redis_client.llen("queue:default") == 1
-    assert "raising Shutdown in 1 job\n" in worker.log
+    assert f"raising Shutdown in 1 job ({jid})\n" in worker.log
     assert worker.log.endswith("INFO: Bye!\n")
 
 

@@ -23,7 +23,7 @@ import math
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from sidekiq_py.clock import monotonic, now_seconds
@@ -34,7 +34,7 @@ from sidekiq_py.engine.ownership.pending_deaths import PendingDeath, PendingDeat
 from sidekiq_py.errors import ArgumentError, PoisonPillError, RedisError, RedisReplyError
 from sidekiq_py.extension import JobEnd
 from sidekiq_py.loaded_extensions import LoadedExtensions
-from sidekiq_py.logs import counted, job_text, log, log_context
+from sidekiq_py.logs import MOST_NAMED, counted_jobs, job_text, log, log_context
 from sidekiq_py.redis_access.connection.link import Command, Link
 from sidekiq_py.redis_access.connection.slices import slices_of
 from sidekiq_py.redis_access.job_path import in_flight, recover
@@ -83,10 +83,12 @@ class _Round:
     Args:
         entries: Its jobs, one slice at a time.
         moved: The number of jobs recovered so far.
+        first: The payloads of the first few of them, for the log.
     """
 
     entries: Iterator[list[recover.Entry]]
     moved: int = 0
+    first: list[bytes] = field(default_factory=list)
 
 
 class Recovery:
@@ -297,11 +299,12 @@ class Recovery:
             page = self._next_page(name, round_)
             if page is not None:
                 found = self._bring_back(name, page)
-                round_.moved += found
-                moved += found
+                round_.moved += len(found)
+                round_.first += found[: MOST_NAMED - len(round_.first)]
+                moved += len(found)
                 self._under_way[name] = round_
             elif round_.moved:
-                log.info("recovered %s of %s", counted(round_.moved, "job"), name)
+                log.info("recovered %s of %s", counted_jobs(round_.moved, round_.first), name)
             if monotonic() >= until:
                 break
         return moved
@@ -321,14 +324,16 @@ class Recovery:
                 log.error("the jobs that %s had in flight cannot be recovered: %s; see sidekiq-py doctor", name, error)
             return None
 
-    def _bring_back(self, name: str, entries: Sequence[recover.Entry]) -> int:
+    def _bring_back(self, name: str, entries: Sequence[recover.Entry]) -> list[bytes]:
+        """Recover jobs. Returns the payloads of those that are no longer in flight."""
         known = recover.records(self._link, [entry.raw for entry in entries])
         fates = [self._fate(entry, record) for entry, record in zip(entries, known, strict=True)]
-        done = recover.put_back(self._link, name, [fate for fate in fates if not fate.is_poison])
+        done = set(recover.put_back(self._link, name, [fate for fate in fates if not fate.is_poison]))
         dead = [fate for fate in fates if fate.is_poison and self._dead_letter(name, fate.entry)]
-        moved = len(done) + len(dead)
+        done.update(fate.entry.field for fate in dead)
+        moved = [entry.raw for entry in entries if entry.field in done]
         if moved:
-            self._on_recovered(name, moved, len(dead))
+            self._on_recovered(name, len(moved), len(dead))
         return moved
 
     def _dead_letter(self, name: str, entry: recover.Entry) -> bool:

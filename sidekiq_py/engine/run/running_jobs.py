@@ -8,7 +8,7 @@ from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.engine.run.manager import Manager
 from sidekiq_py.engine.run.work_state import WorkState
-from sidekiq_py.logs import counted, log
+from sidekiq_py.logs import counted_jobs, log
 
 if TYPE_CHECKING:
     from sidekiq_py.engine.run.event_loop import EventLoop
@@ -62,15 +62,14 @@ class RunningJobs:
             self._wait_until(lambda: not self._is_waiting_for_redis, lambda: min(self._deadline, give_up_at))
             return
         if self._state.busy:
-            log.info("The time for jobs to finish is up: raising Shutdown in %s", counted(self._state.busy, "job"))
+            log.info("The time for jobs to finish is up: raising Shutdown in %s", self._named_jobs())
         for manager in self._managers:
             manager.interrupt()
         if self._loop is not None:
             self._loop.shut_down_jobs()
         end = monotonic() + _GRACE_SECONDS
         if not self._wait_until(lambda: not self._is_busy, lambda: end) and self._state.busy:
-            count = counted(self._state.busy, "job")
-            log.warning("%s did not stop on Shutdown; unfinished work goes back to its queue", count)
+            log.warning("%s did not stop on Shutdown; unfinished work goes back to its queue", self._named_jobs())
 
     def may_be_left(self) -> bool:
         """True if no job runs, or if the deadline and the grace period have passed."""
@@ -85,6 +84,10 @@ class RunningJobs:
                 return False
             pause.wait(_LOOK_SECONDS)
         return True
+
+    def _named_jobs(self) -> str:
+        running = self._state.snapshot()
+        return counted_jobs(len(running), (job.unit.raw for job in running))
 
     @property
     def _is_busy(self) -> bool:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -301,6 +302,21 @@ def test_jobs_come_back_in_their_order_and_their_queues_are_known(
 
     assert redis_client.lrange("queue:default", 0, -1)[::-1] == [f"{number:03}".encode() for number in range(500)]
     assert redis_client.smembers("queues") == {b"default"}
+
+
+def test_the_log_names_the_first_ten_recovered_jobs(
+    recovery: Recovery, link: Link, redis_client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """So a search for a job's id says why it ran twice."""
+    push(redis_client, *[f'{{"class":"A","args":[],"jid":"j{number}"}}' for number in range(12)], "unreadable")
+    hold(link, max_jobs=13)
+
+    with caplog.at_level("INFO", "sidekiq"):
+        recovery.declare_dead(DEAD)
+
+    named = re.search(rf"recovered 13 jobs \((.+) and 4 more\) of {DEAD}", caplog.text)
+    assert named is not None
+    assert len(set(named[1].split(", ")) & {f"j{number}" for number in range(12)}) == 9
 
 
 def test_an_inbox_is_emptied_and_looked_at_again(

@@ -190,6 +190,11 @@ class Facts:
         """The in-flight jobs of Python processes."""
         return owners.gather(self._pool, self.keyspace)
 
+    @cached_property
+    def dead_size(self) -> int:
+        """The number of jobs in the dead set."""
+        return survey.sizes(self._pool, [keys.DEAD], "ZCARD")[keys.DEAD]
+
     def sizes(self, names: Sequence[str]) -> dict[str, int]:
         """The lengths of these lists."""
         return survey.sizes(self._pool, names, "LLEN")

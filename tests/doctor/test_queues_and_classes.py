@@ -391,3 +391,32 @@ def test_an_option_that_nothing_in_python_acts_on(look: Look, redis_client: redi
 
     assert (found.level, found.subjects) == ("note", ("Sum",))
     assert "`unique_for` (Sidekiq Enterprise)" in found.seen
+
+
+@pytest.mark.parametrize(
+    ("size", "level", "said"),
+    [
+        (9_100, "note", "9,100 of the 9,999 jobs that it keeps by default"),
+        (9_999, "warning", "each job that dies removes the oldest"),
+        (12_000, "note", "some program keeps more than the usual 9,999"),
+    ],
+)
+def test_a_dead_set_that_is_full_or_nearly_so(
+    look: Look, redis_url: str, redis_client: redis.Redis, size: int, level: str, said: str
+) -> None:
+    """From there on, jobs that die remove others that nobody has seen."""
+    jobs = {json.dumps({"class": "A", "args": [], "jid": str(number)}): number for number in range(1, size + 1)}
+    redis_client.zadd("dead", jobs)
+
+    found = look().the("dead-set")
+
+    assert found.level == level
+    assert said in found.seen
+    assert "jid" in run_advice(found.advice, redis_url, "--json", "--limit", "1").output
+
+
+def test_a_dead_set_with_room_is_in_order(look: Look, redis_client: redis.Redis) -> None:
+    """Dead jobs are what the dead set is for."""
+    redis_client.zadd("dead", {str(number): number for number in range(8_000)})
+
+    assert look()["dead-set"] == []

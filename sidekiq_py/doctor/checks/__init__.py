@@ -71,6 +71,7 @@ CHECKS: tuple[Check, ...] = (
     Check("overdue", "Queues", "overdue jobs", queues.overdue, _SETS),
     Check("unlisted-queues", "Queues", "the set of queues", queues.unlisted, (keys.QUEUES,), Part.QUEUES),
     Check("unreadable-jobs", "Jobs", "unreadable jobs", queues.unreadable),
+    Check("dead-set", "Jobs", "the dead set", queues.dead_set, (keys.DEAD,)),
     Check("unserved-classes", "Jobs", "classes that no process serves", classes.unserved),
     Check("refused-classes", "Jobs", "retries of unknown classes", classes.refused, (keys.RETRY,)),
     Check("wrappers", "Jobs", "wrappers of Active Job", classes.wrappers),

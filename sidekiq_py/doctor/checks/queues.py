@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 
 from sidekiq_py.api.job_record import latency
+from sidekiq_py.config import Config
 from sidekiq_py.doctor.facts import Facts
 from sidekiq_py.doctor.finding import (
     Finding,
@@ -25,6 +26,7 @@ from sidekiq_py.wire import keys
 
 LATENCY_SECONDS = 300.0
 OVERDUE_SECONDS = 60.0
+_NEARLY_FULL = 0.9
 # At most this many names in one command.
 _AT_ONCE = 20
 _COMMANDS = {keys.SCHEDULE: "scheduled", keys.RETRY: "retries"}
@@ -186,6 +188,40 @@ def unreadable(facts: Facts) -> Iterator[Finding]:
         f"Find out what pushes them. To see those in `dead`: {facts.command('dead', 'list')}",
         sorted(places),
     )
+
+
+def dead_set(facts: Facts) -> Iterator[Finding]:
+    """
+    Do jobs that die remove others from the dead set?
+
+    Each process trims the set to its own limit when a job of its dies. Redis does not tell these limits, so this looks
+    at the usual one.
+    """
+    size, most = facts.dead_size, Config().dead_max_jobs - 1
+    if size < _NEARLY_FULL * most:
+        yield ok(f"The dead set has {counted(size, 'job')}; by default it keeps {most:,}.")
+        return
+    advice = (
+        "Retry or delete jobs there, or let all programs keep more (`dead_max_jobs` in sidekiq.yml, in Ruby and in "
+        "Python): each process trims the set to its own limit. To see the latest: "
+    ) + facts.command("dead", "list")
+    if size > most:
+        yield note(
+            f"The dead set has {size:,} jobs, so some program keeps more than the usual {most:,}. A process without "
+            "that setting removes the surplus when one of its jobs dies.",
+            advice,
+        )
+    elif size == most:
+        yield warning(
+            f"The dead set has {size:,} jobs, as many as it keeps by default: each job that dies removes the oldest.",
+            advice,
+        )
+    else:
+        yield note(
+            f"The dead set has {size:,} of the {most:,} jobs that it keeps by default; after that, each job that dies "
+            "removes the oldest.",
+            advice,
+        )
 
 
 def _unworked(queue: QueueFacts, facts: Facts) -> Finding:

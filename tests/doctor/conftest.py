@@ -96,9 +96,10 @@ def ruby_process(
     ahead_seconds: float = 0.0,
     is_quiet: bool = False,
     labels: tuple[str, ...] = (),
+    tag: str = "",
 ) -> str:
     """A heartbeat as a Ruby process writes it, all at one instant by Redis's clock; returns the identity."""
-    info: dict[str, Any] = {"hostname": "web", "started_at": time.time(), "pid": 7, "tag": "", "concurrency": 5}
+    info: dict[str, Any] = {"hostname": "web", "started_at": time.time(), "pid": 7, "tag": tag, "concurrency": 5}
     info |= {"queues": list(queues), "labels": list(labels), "identity": identity}
     if version is not None:
         info["version"] = version

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
-from sidekiq_py.api import ProcessSet
+from sidekiq_py.api import Process, ProcessSet
 from sidekiq_py.doctor.finding import Finding, command_line, listed, note, ok, problem, unseen, verb, warning
 from sidekiq_py.extension import DoctorCheck
 from sidekiq_py.extensions.periodic import store
+from sidekiq_py.extensions.periodic.keys import NO_TAG
 from sidekiq_py.extensions.periodic.layout import tick_text
 from sidekiq_py.extensions.periodic.store import StoredJob
 from sidekiq_py.logs import counted
@@ -17,6 +18,8 @@ _CLOCK_SECONDS = 120.0
 _RIVAL_SECONDS = 7 * 86400.0
 # Each job takes eight commands.
 _MOST_LOOKED_AT = 200
+# In one command.
+_MOST_REMOVED = 20
 
 
 def timetable(pool: Pool) -> Iterator[Finding]:
@@ -51,7 +54,9 @@ def timetable(pool: Pool) -> Iterator[Finding]:
     yield from _clock(jobs, now)
     yield from _lost(pool, jobs, now)
     yield from _vanished(pool, jobs)
-    yield from _undeclared(pool, jobs)
+    processes = list(ProcessSet(pool=pool, clean=False))
+    yield from _undeclared(pool, jobs, [process for process in processes if process.is_python])
+    yield from _left_alone(pool, jobs, processes)
     yield from _rivals(jobs, now)
     off = [job for job in jobs if job.entry is not None and not job.entry.is_enabled]
     if off:
@@ -135,8 +140,8 @@ def _vanished(pool: Pool, jobs: list[StoredJob]) -> Iterator[Finding]:
         )
 
 
-def _undeclared(pool: Pool, jobs: list[StoredJob]) -> Iterator[Finding]:
-    identities = [process.identity for process in ProcessSet(pool=pool, clean=False) if process.is_python]
+def _undeclared(pool: Pool, jobs: list[StoredJob], ours: list[Process]) -> Iterator[Finding]:
+    identities = [process.identity for process in ours]
     declared = [classes for classes in declared_classes.read(pool, identities).values() if classes is not None]
     if not declared:
         return
@@ -146,6 +151,42 @@ def _undeclared(pool: Pool, jobs: list[StoredJob]) -> Iterator[Finding]:
             f"No Python worker declares {listed(missing)}, which periodic jobs push.",
             "That is fine if Ruby runs them. Otherwise start a worker that declares them.",
             missing,
+        )
+
+
+def _left_alone(pool: Pool, jobs: list[StoredJob], processes: list[Process]) -> Iterator[Finding]:
+    """
+    Jobs whose program has no worker. Whoever does the fleet's maintenance fires them on, and only a worker of their own
+    program removes them.
+
+    A program is known by its tag, which its processes publish. Without any Python worker, Python fires nothing at all,
+    not even what was added by hand.
+    """
+    enabled = [job for job in jobs if job.own.is_ours and not job.problem and job.entry and job.entry.is_enabled]
+    ours = [process for process in processes if process.is_python]
+    if not ours:
+        # Without any process, the check of the processes says enough.
+        if enabled and processes:
+            yield note(
+                f"No Python worker is running, so Python fires none of its {counted(len(enabled), 'periodic job')}; "
+                "sidekiq-cron fires them only if a Ruby process has loaded it.",
+                "Start a Python worker, of any program.",
+                (job.name for job in enabled),
+            )
+        return
+    # A colon may be part of a tag.
+    tags = tuple(f"{process.tag or NO_TAG}:" for process in ours)
+    alone: dict[str, list[str]] = {}
+    for job in enabled:
+        if job.own.by and not job.own.by.startswith(tags):
+            alone.setdefault(job.own.by, []).append(job.name)
+    for by, names in sorted(alone.items()):
+        yield note(
+            f"No worker of the program that declares {listed(names)} is running ({by}). Workers of other programs fire "
+            f"{verb(len(names), 'it', 'them')} all the same.",
+            "If that program is gone, or its tag (-g) has changed: "
+            + command_line(pool.settings.namespace, "cron", "remove", operands=names[:_MOST_REMOVED]),
+            names,
         )
 
 

@@ -12,6 +12,8 @@ PAYLOAD_KEY = "sidekiq_py_cron"
 """In the payload of each job that Python fires: the key of the periodic job, whose history records the outcome."""
 CHANGES = "sidekiq_py:cron_changes"
 """Counter of the changes that Python programs make to the timetable."""
+NO_TAG = "python"
+"""What a program without a tag is called where a job says who declared it."""
 _USUAL_PLACES = ("config/schedule.yml", "config/schedule.yaml")
 
 

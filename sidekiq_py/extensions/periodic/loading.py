@@ -15,7 +15,14 @@ from sidekiq_py.config import Config
 from sidekiq_py.errors import ConfigError, RedisReplyError
 from sidekiq_py.extensions.periodic import schedule_file, store, verbs
 from sidekiq_py.extensions.periodic.declared import Declaration, declarations, with_program
-from sidekiq_py.extensions.periodic.keys import DECLARED, DEFAULT_NAMESPACE, OWN_PREFIX, named_file, usual_places
+from sidekiq_py.extensions.periodic.keys import (
+    DECLARED,
+    DEFAULT_NAMESPACE,
+    NO_TAG,
+    OWN_PREFIX,
+    named_file,
+    usual_places,
+)
 from sidekiq_py.extensions.periodic.layout import LAYOUTS, Layout, OwnState
 from sidekiq_py.logs import counted, log
 from sidekiq_py.options import closest
@@ -41,7 +48,7 @@ def load(pool: Pool, config: Config, *, cron_version: str | None, directory: Pat
         ConfigError: The schedule file is invalid.
         RedisError: Redis cannot be reached.
     """
-    program = config.tag or "python"
+    program = config.tag or NO_TAG
     here = directory or _working_directory()
     given = named_file(config.extra)
     path = schedule_file.find(given, usual_places(config.extra), here)

@@ -47,7 +47,7 @@ def start(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     def write(at: float = NOON, *, cron_version: str | None = None, **config: Any) -> None:
         monkeypatch.setattr("sidekiq_py.extensions.periodic.store.redis_now", lambda pool: float(at))
-        loading.load(pool, Config(tag="shop", **config), cron_version=cron_version)
+        loading.load(pool, Config(**{"tag": "shop", **config}), cron_version=cron_version)
 
     return write
 

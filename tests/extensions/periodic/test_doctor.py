@@ -11,6 +11,7 @@ from sidekiq_py.api import CronJobs
 from sidekiq_py.doctor import examine
 from sidekiq_py.extensions.periodic.declared import declarations, declare
 from sidekiq_py.extensions.periodic.layout import tick_text
+from tests.doctor.conftest import python_process, ruby_process, run_advice
 from tests.extensions.periodic.conftest import NOON
 from tests.web.conftest import RoundTrips, round_trips
 
@@ -219,3 +220,46 @@ def test_disabled_jobs_are_named_with_their_reason(start: Start) -> None:
     CronJobs().find("n").disable("holidays")
 
     assert found("note", "1 periodic job is disabled: n (holidays)")
+
+
+def test_a_job_whose_program_runs_no_worker_is_named(start: Start, redis_client: redis.Redis, redis_url: str) -> None:
+    """The workers of another program fire it on, although its own may be gone."""
+    sidekiq.periodic("0 9 * * *", sidekiq.ruby_job("R"), name="n")
+    start()
+    python_process(redis_client, tag="mail")
+
+    [finding] = [one for _, one in examine().findings() if "No worker of the program" in one.seen]
+
+    assert (finding.level, finding.subjects) == ("note", ("n",))
+    assert "n is running (shop:tests.extensions.periodic.test_doctor)" in finding.seen
+    run_advice(finding.advice, redis_url, "--yes")
+    assert redis_client.smembers("cron_jobs:default") == set()
+
+
+def test_nothing_is_said_of_a_job_whose_program_runs_a_worker(start: Start, redis_client: redis.Redis) -> None:
+    """Nor of one that a script has added, whose program is none of the workers'."""
+    sidekiq.periodic("0 9 * * *", sidekiq.ruby_job("R"), name="n")
+    start()
+    CronJobs().add("0 9 * * *", "R", name="by hand")
+    python_process(redis_client, tag="shop")
+
+    assert not found("note", "No worker of the program")
+
+
+def test_a_program_without_a_tag_is_known_as_well(start: Start, redis_client: redis.Redis) -> None:
+    """Its declarations say `python`."""
+    sidekiq.periodic("0 9 * * *", sidekiq.ruby_job("R"), name="n")
+    start(tag="")
+    python_process(redis_client, tag="")
+
+    assert CronJobs().find("n").declared_by.startswith("python:")
+    assert not found("note", "No worker of the program")
+
+
+def test_jobs_that_only_ruby_can_fire_for_now_are_counted(start: Start, redis_client: redis.Redis) -> None:
+    """A Ruby process fires them only if it has loaded sidekiq-cron, which it does not tell."""
+    sidekiq.periodic("0 9 * * *", sidekiq.ruby_job("R"), name="n")
+    start()
+    ruby_process(redis_client)
+
+    assert found("note", "No Python worker is running, so Python fires none of its 1 periodic job")

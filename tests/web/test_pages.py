@@ -174,6 +174,19 @@ def test_the_overview_shows_how_redis_is_doing(viewer, redis_client):
     assert '<a href="#doctor">allkeys-lru</a>' in page.text
 
 
+def test_the_overview_shows_how_much_memory_redis_may_use(viewer, redis_client):
+    """Without a limit, there is nothing to compare with."""
+    unlimited = viewer.get("/").shown
+    redis_client.config_set("maxmemory", "900mb")
+    try:
+        limited = viewer.get("/").shown
+    finally:
+        redis_client.config_set("maxmemory", "0")
+
+    assert "(maxmemory)" not in unlimited
+    assert re.search(r"Memory used [\d,.]+ [kM]B of 900\.0 MB \(maxmemory\) Peak memory", limited)
+
+
 def test_the_overview_does_without_info(visitor, redis_client, redis_url):
     """As for the user of docs/dashboard.md; the page says which right is missing."""
     redis_client.execute_command("ACL", "SETUSER", "half", "on", ">pw", "~*", "+@all", "-info")

@@ -34,6 +34,7 @@ class ServerInfo(NamedTuple):
         connections: The number of clients that are connected.
         used_bytes: The memory that it uses for data.
         peak_bytes: The most that it has used since it started.
+        max_bytes: The most that it may use (`maxmemory`); 0 for no limit.
     """
 
     product: str | None = None
@@ -46,6 +47,7 @@ class ServerInfo(NamedTuple):
     connections: int | None = None
     used_bytes: int | None = None
     peak_bytes: int | None = None
+    max_bytes: int | None = None
 
     def __str__(self) -> str:
         return f"{self.product or 'Redis'} {self.version or 'of an unknown version'}"
@@ -93,6 +95,7 @@ def describe(facts: dict[str, str]) -> ServerInfo:
         connections=_number(facts.get("connected_clients")),
         used_bytes=_number(facts.get("used_memory")),
         peak_bytes=_number(facts.get("used_memory_peak")),
+        max_bytes=_number(facts.get("maxmemory")),
     )
 
 

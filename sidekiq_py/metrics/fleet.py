@@ -12,9 +12,12 @@ from typing import Any
 
 from sidekiq_py.api import ProcessSet, Stats, WorkSet
 from sidekiq_py.api.processes import Process
+from sidekiq_py.api.source import pool_for
 from sidekiq_py.api.stats import QueueSummary
 from sidekiq_py.client.sync_client import Client
 from sidekiq_py.metrics.text import Family, Sample, label, render
+from sidekiq_py.redis_access.connection import server_info
+from sidekiq_py.redis_access.connection.server_info import ServerInfo
 
 MOST_QUEUES = 1000
 """How many queues get their own label; the rest share `other`. Any program may push to any queue."""
@@ -54,6 +57,7 @@ def fleet_text(*, pool: Any = None, client: Client | None = None, most_queues: i
             _gauge("sidekiq_retry_jobs", "Jobs that wait for their next try.", stats.retry_size),
             _gauge("sidekiq_dead_jobs", "Jobs that will not be tried again.", stats.dead_size),
             *_of_queues(queues, processes, WorkSet(pool=pool, client=client), most_queues),
+            *_of_memory(server_info.read(pool_for(pool, client))),
         ]
     )
 
@@ -85,6 +89,12 @@ def _of_queues(queues: list[QueueSummary], processes: list[Process], works: Work
             [(queue.name, queue.size) for queue in read],
         ),
         by_queue(
+            "sidekiq_queue_paused",
+            "1 if this queue is paused.",
+            max,
+            [(queue.name, int(queue.paused)) for queue in queues],
+        ),
+        by_queue(
             "sidekiq_queue_max_processing_time_seconds",
             "How long the oldest running job of this queue has been running.",
             max,
@@ -97,6 +107,16 @@ def _of_queues(queues: list[QueueSummary], processes: list[Process], works: Work
             [*((queue.name, 0) for queue in queues), *workers],
         ),
     ]
+
+
+def _of_memory(server: ServerInfo) -> list[Family]:
+    used, most = "sidekiq_redis_memory_used_bytes", "sidekiq_redis_memory_max_bytes"
+    values = [
+        (used, "Memory that Redis uses for data.", server.used_bytes),
+        (most, "Memory that Redis may use (maxmemory); 0 for no limit.", server.max_bytes),
+    ]
+    # A user who may not use INFO sees neither.
+    return [_gauge(name, about, value) for name, about, value in values if value is not None]
 
 
 def _by_queue(

@@ -22,6 +22,7 @@ import yaml
 
 from sidekiq_py.api import DeadSet
 from sidekiq_py.cli import main
+from sidekiq_py.doctor import examine
 from sidekiq_py.metrics.fleet import fleet_text
 from sidekiq_py.metrics.job_metrics import families, start_family
 from sidekiq_py.web import hash_password
@@ -210,6 +211,27 @@ def test_the_alert_on_a_full_dead_set_fires_when_it_is_full(redis_url: str, redi
 
     _, threshold = asked["SidekiqDeadSetIsFull"].split(" >= ")
     assert redis_client.zcard("dead") == int(threshold)
+
+
+def test_the_alert_on_redis_s_memory_fires_when_the_doctor_warns(redis_url: str, redis_client: redis.Redis) -> None:
+    """From 80 % on; both name the limit that Redis has."""
+    [alerts] = documents(DEPLOY / "prometheus" / "alerts.yaml")
+    asked = {rule["alert"]: rule["expr"] for group in alerts["groups"] for rule in group["rules"]}
+    used, most, threshold = re.fullmatch(
+        r"(\w+) / \((\w+) > 0\) > ([\d.]+)", asked["SidekiqRedisIsNearlyFull"]
+    ).groups()
+    limit = int(redis_client.info("memory")["used_memory"] / 0.87)
+
+    redis_client.config_set("maxmemory", limit)
+    try:
+        told = dict(line.split() for line in fleet_text(pool=redis_url).splitlines() if line.startswith((used, most)))
+        [finding] = [one for check, one in examine(pool=redis_url).findings() if check.name == "memory"]
+    finally:
+        redis_client.config_set("maxmemory", 0)
+
+    assert int(told[most]) == limit
+    assert int(told[used]) / limit > float(threshold) == 0.8
+    assert finding.level == "warning"
 
 
 def test_each_alert_leads_to_its_situation() -> None:

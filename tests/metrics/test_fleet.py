@@ -16,7 +16,8 @@ NAMES = {
     *("sidekiq_processed_jobs_total", "sidekiq_failed_jobs_total", "sidekiq_workers", "sidekiq_processes"),
     *("sidekiq_host_processes", "sidekiq_busy_workers", "sidekiq_enqueued_jobs", "sidekiq_scheduled_jobs"),
     *("sidekiq_retry_jobs", "sidekiq_dead_jobs", "sidekiq_queue_latency_seconds", "sidekiq_queue_enqueued_jobs"),
-    *("sidekiq_queue_max_processing_time_seconds", "sidekiq_queue_workers"),
+    *("sidekiq_queue_paused", "sidekiq_queue_max_processing_time_seconds", "sidekiq_queue_workers"),
+    *("sidekiq_redis_memory_used_bytes", "sidekiq_redis_memory_max_bytes"),
 }
 
 
@@ -69,8 +70,34 @@ def test_an_empty_redis_has_all_names_without_queues(redis_url: str) -> None:
     """A dashboard shows zeros before the first job."""
     found = values(fleet_text(pool=redis_url))
 
+    used = found.pop(("sidekiq_redis_memory_used_bytes",))
+    assert used > 0
     assert set(found.values()) == {0.0}
     assert found["sidekiq_processed_jobs_total",] == 0
+
+
+def test_a_paused_queue_says_so(redis_url: str, redis_client: "redis.Redis[bytes]") -> None:
+    """Its latency grows on purpose."""
+    redis_client.sadd("queues", "low", "high")
+    redis_client.sadd("paused", "low")
+
+    found = values(fleet_text(pool=redis_url))
+
+    assert (found["sidekiq_queue_paused", "low"], found["sidekiq_queue_paused", "high"]) == (1, 0)
+
+
+def test_without_the_right_to_info_nothing_is_said_of_redis_s_memory(
+    redis_url: str, redis_client: "redis.Redis[bytes]"
+) -> None:
+    """A 0 would be wrong; all other metrics are there."""
+    redis_client.execute_command("ACL", "SETUSER", "half", "on", ">pw", "~*", "+@all", "-info")
+    try:
+        found = values(fleet_text(pool=redis_url.replace("redis://", "redis://half:pw@")))
+    finally:
+        redis_client.execute_command("ACL", "DELUSER", "half")
+
+    assert not [key for key in found if key[0].startswith("sidekiq_redis_")]
+    assert found["sidekiq_dead_jobs",] == 0
 
 
 def test_a_queue_that_cannot_be_read_has_no_size(redis_url: str, redis_client: "redis.Redis[bytes]") -> None:

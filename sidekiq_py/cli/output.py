@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 # No column is cut to fewer characters than this to fit the terminal.
 _NARROWEST = 8
 # Nor shown longer than this, terminal or not: every line is as wide as its widest cell, so one job id of a megabyte
-# would make a table of 10,000 jobs one of 10 GB.
+# would make a table of 10,000 jobs one of 10 GB. The last column is not padded, so it may be whole in a pipe or a file.
 _WIDEST = 400
+# The longest message in a table on a terminal.
+_MESSAGE_WIDTH = 60
 
 # What JSON leaves as it is, and a terminal may obey or show in another order, or no stream can write: a byte of a name
 # that is not UTF-8. It can stand in texts alone.
@@ -108,13 +110,22 @@ def echo_table(
         right: Headings of the columns to align right.
         elastic: Headings of the columns that may be cut if the terminal is too narrow.
     """
-    cells = [tuple(headings), *[tuple(cut(plain(str(cell)[: _WIDEST + 1]), _WIDEST) for cell in row) for row in rows]]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(headings))]
-    if sys.stdout.isatty():
-        fit(widths, [headings.index(name) for name in elastic], shutil.get_terminal_size().columns, _NARROWEST)
+    is_cut = sys.stdout.isatty()
     are_right = [heading in right for heading in headings]
+    is_last_whole = not is_cut and not are_right[-1]
+    cells = [tuple(headings)]
+    for *others, last in rows:
+        shown_last = plain(str(last)) if is_last_whole else _within_widest(last)
+        cells.append((*map(_within_widest, others), shown_last))
+    widths = [max(len(row[column]) for row in cells) for column in range(len(headings))]
+    if is_cut:
+        fit(widths, [headings.index(name) for name in elastic], shutil.get_terminal_size().columns, _NARROWEST)
     for row in cells:
-        click.echo(table_line(row, widths, are_right))
+        click.echo(table_line(row, [*widths[:-1], len(row[-1])] if is_last_whole else widths, are_right))
+
+
+def _within_widest(cell: Any) -> str:
+    return cut(plain(str(cell)[: _WIDEST + 1]), _WIDEST)
 
 
 def table_line(cells: Iterable[str], widths: Iterable[int], are_right: Iterable[bool]) -> str:
@@ -156,9 +167,14 @@ def job_cells(job: JobRecord, args_width: int) -> tuple[str, str]:
 
 
 def error_cell(job: JobRecord) -> str:
-    """The class and message of the error that a job failed with, as a cell; empty if it has not failed."""
+    """The class and message of the error that a job failed with, as the last cell of a row; empty if it has not."""
     failed = shown(job)
-    return "" if failed.error_class is None else shortened(f"{failed.error_class}: {failed.error_message}", 60)
+    return "" if failed.error_class is None else message_cell(f"{failed.error_class}: {failed.error_message}")
+
+
+def message_cell(text: str) -> str:
+    """A text as the last cell of a row, on one line. It is cut for a terminal only, so that `grep` finds all of it."""
+    return shortened(text, _MESSAGE_WIDTH if sys.stdout.isatty() else len(text))
 
 
 def job_facts(job: JobRecord) -> dict[str, Any]:

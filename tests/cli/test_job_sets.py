@@ -92,6 +92,18 @@ def test_one_long_job_id_or_queue_does_not_widen_the_lines_of_all(run, put):
     assert lines[2].split()[0].endswith("…")
 
 
+@pytest.mark.parametrize("command", [["retries", "list"], ["find", "a"]], ids=lambda command: command[0])
+def test_an_error_is_whole_where_nobody_cuts_it_to_a_screen(run, put, command):
+    """`grep` finds its end. It stays on one line, and a terminal that shows the file obeys nothing in it."""
+    put("retry", "a", error_class="Boom", error_message="x" * 2_000 + "\n\x1b[31m at the end")
+    put("retry", "b", error_class="Boom", error_message="short")
+
+    _, line, *others = run(*command).output.splitlines()
+
+    assert line.endswith(f"Boom: {'x' * 2_000} \ufffd[31m at the end")
+    assert max(map(len, others), default=0) < 200
+
+
 def test_json_holds_nothing_that_a_terminal_obeys(run, redis_client):
     """It is the same JSON; xterm takes U+009B for the start of a command, and U+202E turns the rest of the line."""
     text = "\x7f\x9b31m\u202e\u2066\u2028\ufeffé"

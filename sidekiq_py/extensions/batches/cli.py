@@ -9,7 +9,16 @@ import click
 
 from sidekiq_py.cli.choosing import ask, at_most, limit_option, yes_option
 from sidekiq_py.cli.connection import pushes_jobs, reads_redis
-from sidekiq_py.cli.output import DefaultsToList, echo_done, echo_json, echo_json_array, echo_table, relative, shortened
+from sidekiq_py.cli.output import (
+    DefaultsToList,
+    echo_done,
+    echo_json,
+    echo_json_array,
+    echo_table,
+    message_cell,
+    relative,
+    shortened,
+)
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.extensions.batches import state
 from sidekiq_py.extensions.batches.api import Batches
@@ -82,7 +91,7 @@ def show(bid: str, as_json: bool) -> None:
     members = list(islice(state.members(status.pool, bid), _SHOWN))
     if members:
         click.echo()
-        rows = [(one.jid or "(unknown)", one.number, one.state, shortened(_error(one), _WIDTH)) for one in members]
+        rows = [(one.jid or "(unknown)", one.number, one.state, message_cell(_error(one))) for one in members]
         echo_table(("JOB", "NUMBER", "STATE", "ERROR"), rows, right=("NUMBER",), elastic=("ERROR",))
 
 

@@ -7,10 +7,11 @@ import re
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 from jinja2 import ChoiceLoader, DictLoader, Environment, PackageLoader, StrictUndefined
@@ -241,19 +242,30 @@ def _keep(kept: OrderedDict[str, T], key: str, value: T, most: int) -> None:
         kept.popitem(last=False)
 
 
-Examined = tuple[Report | None, str]
-"""The doctor's last report, None if there is none yet; and why the last examination failed, or an empty text."""
+class Examined(NamedTuple):
+    """
+    What the doctor has found.
+
+    Args:
+        report: Its last report; None if there is none yet.
+        at: When that was made.
+        trouble: Why the last examination failed; empty if it did not.
+    """
+
+    report: Report | None = None
+    at: datetime | None = None
+    trouble: str = ""
 
 
 def _examined(pool: Any, before: Examined | None) -> Examined:
-    report = None if before is None else before[0]
+    last = before or Examined()
     try:
-        return examine(pool=pool), ""
+        return Examined(examine(pool=pool), datetime.now(UTC))
     except SidekiqError as problem:
-        return report, str(problem)
+        return last._replace(trouble=str(problem))
     except Exception as problem:  # noqa: BLE001 - a bug in a check must not break the rest of the page
-        _log.exception("the doctor failed; the Overview shows no findings")
-        return report, f"{type(problem).__name__}: {problem}"
+        _log.exception("the doctor failed; the Overview shows no new findings")
+        return last._replace(trouble=f"{type(problem).__name__}: {problem}")
 
 
 @dataclass(slots=True)

@@ -5,6 +5,7 @@ import json
 import re
 import shlex
 import sys
+import threading
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -16,10 +17,12 @@ import pytest
 pytest.importorskip("starlette")
 
 import sidekiq_py as sidekiq
+from sidekiq_py import program
 from sidekiq_py.api import AuditLog, Deploy, OverviewScope
 from sidekiq_py.clock import monotonic, now_seconds
-from sidekiq_py.errors import RedisError
-from sidekiq_py.extension import Pool, RedisSettings
+from sidekiq_py.doctor.finding import ok
+from sidekiq_py.errors import RedisConnectionError, RedisError
+from sidekiq_py.extension import DoctorCheck, Extension, Pool, RedisSettings
 from sidekiq_py.web import JobLink, Page, Redaction, asgi_app, places, site, text
 from sidekiq_py.wire import metrics_keys
 from tests.support.redis_server import LOADS_SLOWLY
@@ -227,6 +230,36 @@ def test_the_overview_says_what_the_doctor_could_not_check(visitor, redis_client
 
     assert "What the doctor could not check Unseen: Memory could not be looked at" in shown
     assert "Let this user run that command" in shown
+
+
+def test_the_overview_says_when_its_findings_are_old(visitor, redis_client, payload, monkeypatch):
+    """If the doctor fails from now on, what it found before may have been mended, and what is wrong now is missing."""
+    monkeypatch.setattr(site, "_EXAMINED_SECONDS", 0.0)
+    is_cut_off = threading.Event()
+
+    def look(pool):
+        if is_cut_off.is_set():
+            raise RedisConnectionError("Timeout reading from socket")
+        yield ok("All is well.")
+
+    class Slow(Extension):
+        name = "slow"
+
+        def checks(self):
+            return [DoctorCheck("slow", "Slow", "what takes long", look)]
+
+    program.configure(extensions=[Slow()])
+    fill(redis_client, payload, 1)
+    viewer = visitor("viewer")
+    assert eventually(lambda: "What needs attention Problem:" in viewer.get("/").shown)
+
+    is_cut_off.set()
+
+    said = "could not check this Redis: Timeout reading from socket What follows is from its last check, "
+    shown = eventually(lambda: said in (page := viewer.get("/").shown) and page)
+    assert "Problem: 1 job waits" in shown
+    is_cut_off.clear()
+    assert eventually(lambda: "What needs attention Problem:" in viewer.get("/").shown)
 
 
 def test_the_overview_shows_the_first_findings_of_each_kind(viewer, redis_client, payload):

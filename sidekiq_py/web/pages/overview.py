@@ -12,6 +12,7 @@ from sidekiq_py.doctor import Check, Finding, Level, Report
 from sidekiq_py.web.access import Need
 from sidekiq_py.web.charts import Bar, bars, line
 from sidekiq_py.web.handlers import Handler
+from sidekiq_py.web.site import Examined
 from sidekiq_py.web.trends import charts_of
 from sidekiq_py.web.visit import Visit
 
@@ -44,7 +45,8 @@ def overview(visit: Visit) -> Response:
     seen = watch.look(_PATH, scope, is_live=visit.is_live, trends_of=charted)
     rates = watch.rates()
     values = watch.recall(period, partial(_bars, visit, period), is_live=visit.is_live)
-    report, trouble = visit.server.examiner.look() or (None, "")
+    examined = visit.server.examiner.look() or Examined()
+    report = examined.report
     findings, gaps = _found(report, *_WORST_FIRST), _found(report, Level.UNSEEN)
     findings.sort(key=lambda found: _WORST_FIRST.index(found[1].level))
     first, others = _first_of_each_kind(findings)
@@ -66,7 +68,8 @@ def overview(visit: Visit) -> Response:
         findings=first,
         more_findings=others,
         report=report,
-        doctor_trouble=trouble,
+        doctor_trouble=examined.trouble,
+        examined_at=examined.at,
         gaps=gaps,
     )
 

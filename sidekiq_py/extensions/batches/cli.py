@@ -88,6 +88,14 @@ def show(bid: str, as_json: bool) -> None:
     now = now_seconds()
     for name, value in _facts(status, now):
         click.echo(f"{name:15} {escaped(str(value))}")
+    if status.unfinished:
+        from sidekiq_py.extensions.batches.searches import searches  # for this advice alone
+
+        *commands, in_queue = searches(status)
+        what = counted(status.unfinished, "unfinished job runs, waits", "unfinished jobs run, wait")
+        click.echo(f"\n{what} in a queue or {'is' if status.unfinished == 1 else 'are'} scheduled. To find them:")
+        for command in (*commands, f"{in_queue}   # for each queue"):
+            click.echo(f"  {escaped(command)}")
     members = list(islice(state.members(status.pool, bid), _SHOWN))
     if members:
         click.echo()

@@ -20,6 +20,7 @@ from sidekiq_py.extensions.batches.batch import Batch
 from sidekiq_py.extensions.batches.errors import BatchGoneError
 from sidekiq_py.extensions.batches.member import membership_of
 from sidekiq_py.extensions.batches.rows import ROW_STATES
+from sidekiq_py.extensions.batches.searches import searches
 from sidekiq_py.extensions.batches.state import BatchStatus, State
 from sidekiq_py.logs import counted
 from sidekiq_py.redaction import REDACTED, Redaction
@@ -105,6 +106,7 @@ def _show(visit: Visit) -> Any:
         "batch.html",
         batch=batch,
         waits_for=_waits_for(batch),
+        searches=searches(batch),
         children=state.some_pending_children(pool, batch.bid, _SHOWN) if batch.pending_children else [],
         counts=page.counts if page is not None else {},
         page=page,
@@ -121,13 +123,13 @@ def _waits_for(batch: BatchStatus) -> list[str]:
     """What must happen before it succeeds, in words."""
     if batch.success:
         return []
-    waiting = batch.pending - batch.failures - batch.dead
     waits = [
         (batch.openers, "whoever may still add jobs"),
-        (waiting > 0, counted(waiting, "unfinished job")),
+        (batch.unfinished, counted(batch.unfinished, "unfinished job")),
         (batch.pending_children, counted(batch.pending_children, "child batch", "child batches")),
         (batch.failures, f"the retry of {counted(batch.failures, 'failed job')}"),
         (batch.dead, f"{counted(batch.dead, 'dead job')} to be retried"),
+        (batch.ended_without_success, f"{counted(batch.ended_without_success, 'job')} that ended without success"),
     ]
     return [what for is_so, what in waits if is_so]
 

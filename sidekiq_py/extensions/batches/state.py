@@ -121,6 +121,16 @@ class BatchStatus:
         return self.success_at is not None
 
     @property
+    def ended_without_success(self) -> int:
+        """How many ended without success and will not run again, apart from those in the dead set."""
+        return self.invalidated + self.deleted + self.lost
+
+    @property
+    def unfinished(self) -> int:
+        """How many run, wait in a queue or are scheduled, and have not failed."""
+        return max(0, self.pending - self.failures - self.dead - self.ended_without_success)
+
+    @property
     def state(self) -> State:
         """One word: jobs may still be added, jobs run, all were tried, or all succeeded."""
         if self.success:

@@ -1,6 +1,7 @@
 """`sidekiq-py batches` and the list of batches."""
 
 import json
+import shlex
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -70,6 +71,26 @@ def test_a_batch_is_shown_with_what_it_waits_for(app: Program, run: Run) -> None
     assert f"{jid}" in shown
     assert "ValueError: no e-mail" in shown
     assert (data["state"], data["failures"], data["members"][0]["jid"]) == ("open", 1, jid)
+
+
+def test_the_commands_that_a_batch_shows_find_its_unfinished_jobs(app: Program, run: Run) -> None:
+    """The batch itself lists those that failed."""
+    batch = sidekiq.Batch()
+    with batch.jobs():
+        queued = app.deed.perform_async("ok")
+        scheduled = app.deed.perform_in(3600, "ok")
+    other = app.deed.perform_async("ok")
+
+    lines = run("show", batch.bid).output.splitlines()
+
+    start = lines.index("2 unfinished jobs run, wait in a queue or are scheduled. To find them:") + 1
+    found = ""
+    for line in lines[start : start + 3]:
+        words = shlex.split(line.replace("QUEUE", "default"), comments=True)
+        found += CliRunner().invoke(main, words[1:], catch_exceptions=False).output
+    assert queued in found
+    assert scheduled in found
+    assert other not in found
 
 
 def test_a_share_is_never_rounded_up_and_damage_is_named(app: Program, run: Run) -> None:

@@ -157,7 +157,7 @@ def test_one_says_what_it_waits_for_and_offers_only_what_can_be_done(visitor, re
     key = steps.key(batch.bid)
 
     page = operator.get(f"/batches/one?bid={batch.bid}")
-    assert "It waits for 3 unfinished jobs, 1 child batch." in page.shown
+    assert "It waits for 3 unfinished jobs, 1 child batch. To find the unfinished jobs: sidekiq-py jobs " in page.shown
     assert "inner : running, 1 of 1 pending" in page.shown
     assert ">Retry failed jobs<" not in page.text
     assert ">Invalidate<" in page.text

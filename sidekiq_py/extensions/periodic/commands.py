@@ -289,7 +289,35 @@ def history(name: str, as_json: bool) -> None:
     if rows:
         echo_table(("TICK", "JID", "OUTCOME", "TOOK"), rows, right=("TOOK",))
     else:
-        click.echo("Python has not fired it yet.")
+        click.echo(f"Python has not fired it yet. {_why_not_fired(job)}".rstrip())
+
+
+def _why_not_fired(job: CronJob) -> str:
+    """As far as Redis tells it."""
+    pushes = job.history()
+    by_ruby = f" Ruby last pushed it at {plain(str(pushes[0].get('enqueued')))}." if pushes else ""
+    if job.stored.is_for_ruby or not (job.is_python or job.problem):
+        return f"It is Ruby's, which fires it.{by_ruby}"
+    if job.problem:
+        return f"It never fires: {plain(job.problem)}."
+    if not job.is_enabled:
+        return f"It is disabled{f': {plain(job.reason)}' if job.reason else ''}.{by_ruby}"
+    since = job.stored.own.since
+    first = next(iter(job.next_ticks(after=since)), None)
+    if first is None:
+        return "Its cron text has no tick."
+    if first.timestamp() + job.jitter > store.redis_now(CronJobs().pool):
+        return (
+            f"It is first due at {first.strftime(_TIME)}: what was due before {tick_text(int(since))}, when it was "
+            f"declared, changed or enabled, does not count.{by_ruby}"
+        )
+    # Without a time, another program has written there.
+    if by_ruby or not since:
+        return by_ruby.strip()
+    return (
+        f"Its first tick was at {first.strftime(_TIME)}, and no Python worker has fired that one or a later one: "
+        "`sidekiq-py processes` shows which run, and their logs say what keeps them from it."
+    )
 
 
 def _found(name: str) -> CronJob:

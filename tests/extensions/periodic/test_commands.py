@@ -464,6 +464,28 @@ def test_the_history_tells_how_runs_ended(
     assert "1.25 s" in run("history", "report")
 
 
+def test_a_history_without_runs_says_why_there_are_none(
+    run: Callable[..., Any], start: Start, redis_client: redis.Redis
+) -> None:
+    """As far as Redis tells it."""
+    sidekiq.periodic("0 13 * * *", sidekiq.ruby_job("Report"), name="report")
+    start()
+    save_as_ruby = {"klass": "R", "cron": "0 9 * * * Etc/UTC", "status": "enabled"}
+    redis_client.sadd("cron_jobs:default", "cron_job:default:ruby", "cron_job:default:bad")
+    redis_client.hset("cron_job:default:ruby", mapping={"name": "ruby", **save_as_ruby})
+    redis_client.lpush("cron_job:default:ruby:jid_history", json.dumps({"enqueued": "2030-01-01 09:00", "jid": "1"}))
+    redis_client.hset("cron_job:default:bad", mapping={"name": "bad", **save_as_ruby, "cron": "61 * * * *"})
+
+    said = run("history", "report")
+    assert "It is first due at 2030-01-01 13:00:00 +0000: what was due before 2030-01-01T12:00:00Z" in said
+    start(NOON + 7200)
+    assert "Its first tick was at 2030-01-01 13:00:00 +0000, and no Python worker has fired" in run("history", "report")
+    run("disable", "report", "--reason", "holidays")
+    assert "It is disabled: holidays.\n" in run("history", "report")
+    assert "It is Ruby's, which fires it. Ruby last pushed it at 2030-01-01 09:00.\n" in run("history", "ruby")
+    assert "It never fires: " in run("history", "bad")
+
+
 def test_ticks_can_be_asked_for_and_a_job_run_at_a_moment(start: Start, redis_client: redis.Redis) -> None:
     """For tests of programs: no clock is waited for."""
     sidekiq.periodic("0 9 * * *", sidekiq.ruby_job("Report"), name="report", tz="Europe/Berlin")

@@ -224,7 +224,7 @@ class JobSet(SizedOfRedis):
 
         Args:
             match: A glob pattern; without a `*`, a text to find anywhere.
-            count: How many entries Redis looks at per round trip, 100 in Ruby. None for up to 3,000, fewer if they are
+            count: How many entries Redis looks at per round trip, 100 in Ruby. None for up to 1,000, fewer if they are
                 large.
 
         Raises:

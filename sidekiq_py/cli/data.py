@@ -10,7 +10,7 @@ from sidekiq_py.api import Stats
 from sidekiq_py.cli.connection import complete_queue, pushes_jobs, reads_redis
 from sidekiq_py.cli.output import echo_done, echo_json, echo_table, iso_time, plain
 from sidekiq_py.cli.queues import WHAT_TO_DO
-from sidekiq_py.cli.values import epoch_seconds, json_arguments, span_seconds
+from sidekiq_py.cli.values import calendar_time, epoch_seconds, json_arguments, span_seconds
 from sidekiq_py.client import sync_client
 from sidekiq_py.clock import now_seconds
 from sidekiq_py.errors import ArgumentValueError, PayloadError
@@ -77,6 +77,8 @@ def push(
     if len(given) > 1:
         raise click.UsageError(f"""ARGS is one array, in single quotes: '["bob", 5]', not {" ".join(given)}""")
     when = at if interval is None else now_seconds() + interval
+    if when is not None:
+        calendar_time(when)
     text = given[0] if given else "[]"
     args = json_arguments(sys.stdin.read() if text == "-" else text)
     declared = registry.find(job_class)

@@ -39,7 +39,7 @@ from sidekiq_py.cli.output import (
     progress,
     relative,
 )
-from sidekiq_py.cli.values import epoch_seconds, span_seconds
+from sidekiq_py.cli.values import calendar_time, epoch_seconds, span_seconds
 from sidekiq_py.clock import now_seconds, utc
 from sidekiq_py.logs import counted
 
@@ -81,9 +81,7 @@ class Action(NamedTuple):
         Raises:
             UsageError: No calendar has it.
         """
-        moment = utc(at)
-        if moment is None:
-            raise click.UsageError(f"the time {at:g} is too far off; give epoch seconds, not milliseconds")
+        moment = calendar_time(at)
 
         def act(
             job_set: JobSet, entries: Iterator[SortedEntry], report: Callable[[int], None], **pace: Any

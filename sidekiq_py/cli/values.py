@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from sidekiq_py.clock import now_seconds
+from sidekiq_py.clock import now_seconds, utc
 from sidekiq_py.errors import ConfigError, JsonParseError
 from sidekiq_py.wire.json_dialect import loads
 from sidekiq_py.wire.json_writer import to_s
@@ -96,6 +96,19 @@ def _epoch_seconds(text: str, other_forms: str) -> float:
     if moment.tzinfo is None:
         raise click.BadParameter(f"{text!r} has no time zone; add Z for UTC, or +01:00")
     return moment.timestamp()
+
+
+def calendar_time(seconds: float) -> datetime:
+    """
+    The time of a job, which people will want to read, as a datetime.
+
+    Raises:
+        UsageError: No calendar has it.
+    """
+    moment = utc(seconds)
+    if moment is None:
+        raise click.UsageError(f"the time {seconds:g} is too far off; give epoch seconds, not milliseconds")
+    return moment
 
 
 def moment_seconds(ctx: click.Context, parameter: click.Parameter, text: str | None) -> float | None:

@@ -75,6 +75,7 @@ def test_push_at_takes_epoch_seconds_and_iso_times(run, redis_client, at):
         (("HardWorker", "-q", "a b"), "--queue is 'a b', with the character ' '; queue names must not have whitespace"),
         (("HardWorker", "-q", ""), "queue is ''; give the queue's name"),
         (("HardWorker", "--in", "5", "--at", "6"), "give one of them"),
+        (("HardWorker", "--at", "4000000000000"), "give epoch seconds, not milliseconds"),
         (("",), "class is ''; give the name under which workers know the job"),
         (("HardWorker", "--jid", ""), "jid is ''; give a string that no other job has, or leave it out"),
         (("HardWorker", "[1e400]"), "args[0] is inf"),

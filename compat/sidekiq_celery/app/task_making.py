@@ -88,10 +88,13 @@ def make_task(
 
 def _register(app: Maker, task: Any, options: dict[str, Any]) -> Any:
     # Complete it first: other threads use a task as soon as it is registered. Of two that use it for the first time at
-    # the same moment, only one registers it.
-    task.bind(app)
+    # the same moment, only one registers it, and its `on_bound` finds it among the app's tasks.
+    task._complete_for(app)
     add_autoretry_behaviour(task, **options)
-    return app._tasks.setdefault(task.name, task)
+    registered = app._tasks.setdefault(task.name, task)
+    if registered is task:
+        task.bind(app)
+    return registered
 
 
 def register_class(app: Maker, task: Any, options: dict[str, Any]) -> Any:

@@ -126,6 +126,12 @@ class TaskOptions:
     @classmethod
     def bind(cls, app: Any) -> Any:
         """Make this a task of *app*, and apply the app's settings."""
+        cls._complete_for(app)
+        cls.on_bound(app)
+        return app
+
+    @classmethod
+    def _complete_for(cls, app: Any) -> None:
         was_bound, cls.__bound__ = cls.__bound__, True
         cls._app = app
         conf = app.conf
@@ -147,8 +153,6 @@ class TaskOptions:
         if not was_bound:
             cls.annotate()
             cls.request_stack = LocalStack()
-        cls.on_bound(app)
-        return app
 
     @classmethod
     def _says_itself(cls, attribute: str) -> bool:

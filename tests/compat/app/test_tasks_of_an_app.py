@@ -57,6 +57,22 @@ def test_another_thread_sees_a_task_only_once_it_is_complete(app):
     assert seen[1:] == [(77, 8)]
 
 
+def test_a_task_that_is_told_of_its_app_is_among_its_tasks(app):
+    """It may look itself up, even if the app's settings, which are read at its first use, use it too."""
+    told = []
+
+    class Watching(Task):
+        @classmethod
+        def on_bound(cls, app):
+            told.append(app._tasks.get(cls.name))
+
+    task = app.task(double, base=Watching)
+    app.on_after_configure.connect(lambda **_: task.s(), weak=False)
+
+    assert task(4) == 8
+    assert told == [task]
+
+
 def test_tasks_that_threads_declare_while_the_app_is_finalized_belong_to_it(make_app):
     """A worker knows them by name, although nothing has used them."""
     for _ in range(100):

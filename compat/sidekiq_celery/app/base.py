@@ -162,14 +162,14 @@ class Celery(_state.AppType):
         self.use_fast_trace_task = False
 
         self.configured = False
-        self._configuring = threading.RLock()
         self._config_source = config_source
         self._config_source_silent = config_source_silent
         self._pending_defaults: deque[Callable[[], Any]] = deque()
         self._pending_periodic_tasks: deque[tuple[str, dict[str, Any], str | None]] = deque()
 
         self.finalized = False
-        self._finalize_mutex = threading.RLock()
+        # Settings may use tasks, and tasks read the settings: with two locks, two threads could hold up each other.
+        self._finalize_mutex = self._configuring = threading.RLock()
         self._pending: deque[Any] = deque()
         self._duplicate_task_names_warned: set[str] = set()
         self._tasks: Any = tasks if isinstance(tasks, TaskRegistry) else self.registry_cls(tasks or {})

@@ -89,6 +89,28 @@ def test_tasks_that_threads_declare_while_the_app_is_finalized_belong_to_it(make
         assert {f"{number}-{again}" for number in range(3) for again in range(5)} <= app.tasks.keys()
 
 
+def test_settings_that_use_tasks_are_loaded_while_another_thread_uses_the_tasks(app):
+    """Neither thread waits for ever, if one begins with the settings and the other with the tasks."""
+    finalizing, others = threading.Event(), []
+    app.gen_task_name = lambda name, module: finalizing.set() or name
+    app.task(double, shared=False)
+
+    @app.on_configure.connect
+    def use_tasks(**_):
+        if not others:
+            others.append(threading.Thread(target=lambda: app.tasks, daemon=True))
+            others[0].start()
+            # It comes no further if it has to wait for the settings.
+            finalizing.wait(0.3)
+        assert "double" in app.tasks
+
+    reader = threading.Thread(target=lambda: app.conf.get("task_time_limit"), daemon=True)
+    reader.start()
+    reader.join(10)
+
+    assert not reader.is_alive()
+
+
 def test_tasks_are_shared_with_apps_that_another_thread_makes(make_app):
     """Neither disturbs the other."""
 

@@ -201,6 +201,16 @@ def configure(
         _notify_listeners()
 
 
+def _start_afresh() -> None:
+    # A thread that is changing the settings does not go on in a forked child.
+    global _changing
+    _changing = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_start_afresh)
+
+
 def reset() -> None:
     """Reset all settings, handlers (those of telemetry, too) and middleware to the state at the program's start."""
     global _settings, interceptor, after_commit, current_locale, iteration_limits

@@ -3,6 +3,7 @@
 import ctypes
 import json
 import os
+import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterable
 import pytest
 
 import sidekiq_py as sidekiq
+from sidekiq_py import program
 from sidekiq_py.client import jids
 from sidekiq_py.client.jids import new_jid, new_jids
 from sidekiq_py.redis_access.connection.link import Link
@@ -32,6 +34,12 @@ def in_a_child(action: Callable[[], object]) -> None:
             os._exit(code)
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == 0
+
+
+def end_soon() -> None:
+    """Let this process end in ten seconds, should it wait for ever."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(10)
 
 
 def test_a_jid_is_24_hexadecimal_digits() -> None:
@@ -104,6 +112,29 @@ def test_a_forked_child_gives_other_jids_than_its_parent() -> None:
     assert child.isdisjoint(new_jid() for _ in range(1000))
     os.close(reader)
     os.close(writer)
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_child_that_is_forked_while_another_thread_configures_can_be_configured(
+    monkeypatch: pytest.MonkeyPatch, redis_url: str
+) -> None:
+    """An extension takes its time; the server forks its workers meanwhile."""
+    forked, well = [], []
+
+    def configure_in_a_child() -> None:
+        in_a_child(lambda: (end_soon(), sidekiq.configure(redis_url=redis_url)))
+        well.append(True)
+
+    def fork() -> None:
+        if not forked:
+            forked.append(threading.Thread(target=configure_in_a_child))
+            forked[0].start()
+            forked[0].join()
+
+    monkeypatch.setattr(program, "_listeners", [fork])
+    sidekiq.configure(redis_url=redis_url)
+
+    assert well
 
 
 def test_a_fork_that_python_is_not_told_of_is_noticed_too() -> None:

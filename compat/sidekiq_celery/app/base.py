@@ -243,6 +243,8 @@ class Celery(_state.AppType):
         return bugreport(self)
 
     def _after_fork(self) -> None:
+        # A thread that held it does not go on here.
+        self._finalize_mutex = self._configuring = threading.RLock()
         self._pool = None
         self.__dict__.pop("oid", None)
         self._local = threading.local()

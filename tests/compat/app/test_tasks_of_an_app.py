@@ -1,6 +1,8 @@
 """Tasks of an app: when they are made, what they are called, how they are found."""
 
+import os
 import pickle
+import signal
 import threading
 from functools import partial
 from typing import Generic, TypeVar
@@ -109,6 +111,30 @@ def test_settings_that_use_tasks_are_loaded_while_another_thread_uses_the_tasks(
     reader.join(10)
 
     assert not reader.is_alive()
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_child_that_is_forked_while_another_thread_reads_the_settings_has_them(app):
+    """A module of settings takes its time; the server forks its workers meanwhile."""
+    statuses, children = [], []
+
+    def fork():
+        pid = os.fork()
+        if pid == 0:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(10)
+            os._exit(0 if app.conf.task_time_limit is None and app.tasks else 1)
+        statuses.append(os.waitpid(pid, 0)[1])
+
+    @app.on_configure.connect
+    def fork_meanwhile(**_):
+        if not children:
+            children.append(threading.Thread(target=fork))
+            children[0].start()
+            children[0].join()
+
+    assert app.conf.task_time_limit is None
+    assert statuses == [0]
 
 
 def test_tasks_are_shared_with_apps_that_another_thread_makes(make_app):

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sidekiq_py.wire.control_characters import spelled_or_byte
+from sidekiq_py.wire.control_characters import escaped, spelled_or_byte
 
 _NAMED = 5
 _MOST_YEARS = 1000
@@ -89,11 +89,12 @@ def is_writable(text: str) -> bool:
 
 
 def for_shell(name: str) -> str:
-    """Quote a name as one word of a bash or zsh command, even if it is not UTF-8."""
-    if is_writable(name):
+    """Quote a name as one word of a bash or zsh command, even if it is not UTF-8 or has control characters."""
+    if is_writable(name) and escaped(name) == name:
         return shlex.quote(name)
+    # Within `$'…'`, the shell reads what `escaped` makes of a control character, which it would not in plain quotes.
     plain = name.replace("\\", "\\\\").replace("'", "\\'")
-    return f"$'{writable(plain)}'"
+    return f"$'{escaped(writable(plain))}'"
 
 
 def command_line(namespace: str, *words: str, operands: Iterable[str] = ()) -> str:

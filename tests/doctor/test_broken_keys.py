@@ -18,6 +18,7 @@ from sidekiq_py.doctor.finding import for_shell, span
 from sidekiq_py.extensions.batches import steps
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
+from sidekiq_py.wire.control_characters import escaped
 from tests.doctor.conftest import Look, payload, push, python_process, ruby_process, run_advice
 
 _WITH_BASH = pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
@@ -205,6 +206,16 @@ def test_a_name_that_is_no_utf_8_is_found_again_by_the_printed_command() -> None
 
     assert printed.stdout == b"it's \\ \xff\xfe"
     assert for_shell("a b") == "'a b'"
+
+
+@_WITH_BASH
+def test_a_name_with_control_characters_is_found_again_by_the_printed_command() -> None:
+    """Although they are spelled out when the command is printed."""
+    name = "it's \\ \x1b[31m\n"
+
+    printed = subprocess.run(["bash", "-c", f"printf %s {escaped(for_shell(name))}"], capture_output=True, check=True)
+
+    assert printed.stdout.decode() == name
 
 
 def test_a_key_that_is_no_list_is_moved_away_by_the_printed_command(

@@ -43,6 +43,7 @@ running_payload: ContextVar[Mapping[str, Any] | None] = ContextVar("sidekiq_runn
 LOGGED_ATTRIBUTES = ("bid", "tags")
 MOST_NAMED = 10
 """How many jobs a line about several names."""
+_LONGEST_JID = 100
 SEVERAL_LINES = {"sidekiq_has_lines": True}
 """`extra` of a log call whose message has several lines on purpose."""
 
@@ -119,7 +120,9 @@ def counted(number: int, one: str, many: str | None = None) -> str:
 
 def counted_jobs(number: int, raws: Iterable[bytes]) -> str:
     """*number* jobs with the ids of the first ten, so that a search for one finds the line: `2 jobs (a1b2, c3d4)`."""
-    jids = [display_text(jid) for raw in islice(raws, MOST_NAMED) if (jid := parse_job_or_empty(raw).get("jid"))]
+    found = [jid for raw in islice(raws, MOST_NAMED) if (jid := parse_job_or_empty(raw).get("jid"))]
+    # Any program may push a job with an id of a megabyte.
+    jids = [display_text(jid)[:_LONGEST_JID] for jid in found]
     rest = f" and {number - len(jids):,} more" if number > len(jids) else ""
     return counted(number, "job") + (f" ({', '.join(jids)}{rest})" if jids else "")
 

@@ -319,6 +319,19 @@ def test_the_log_names_the_first_ten_recovered_jobs(
     assert len(set(named[1].split(", ")) & {f"j{number}" for number in range(12)}) == 9
 
 
+def test_the_log_cuts_ids_that_are_too_long(
+    recovery: Recovery, link: Link, redis_client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Ten ids of a megabyte made a line of ten."""
+    push(redis_client, f'{{"class":"A","args":[],"jid":"{"j" * 100_000}"}}')
+    hold(link, max_jobs=1)
+
+    with caplog.at_level("INFO", "sidekiq"):
+        recovery.declare_dead(DEAD)
+
+    assert f"recovered 1 job ({'j' * 100}) of {DEAD}" in caplog.text
+
+
 def test_an_inbox_is_emptied_and_looked_at_again(
     recovery: Recovery, link: Link, redis_client: redis.Redis, clocks: Clocks
 ) -> None:

@@ -10,9 +10,8 @@ from sidekiq_py.api import Stats
 from sidekiq_py.cli.connection import complete_queue, pushes_jobs, reads_redis
 from sidekiq_py.cli.output import echo_done, echo_json, echo_table, iso_time, plain
 from sidekiq_py.cli.queues import WHAT_TO_DO
-from sidekiq_py.cli.values import calendar_time, epoch_seconds, json_arguments, span_seconds
+from sidekiq_py.cli.values import calendar_time, epoch_seconds, json_arguments, span_seconds, time_given
 from sidekiq_py.client import sync_client
-from sidekiq_py.clock import now_seconds
 from sidekiq_py.errors import ArgumentValueError, PayloadError
 from sidekiq_py.jobs.signatures import misfit
 from sidekiq_py.options import closest, complaint_about_queue
@@ -72,11 +71,9 @@ def push(
     """
     if (complaint := complaint_about_queue(queue, f"--queue is {queue!r}")) is not None:
         raise click.UsageError(complaint)
-    if interval is not None and at is not None:
-        raise click.UsageError("--in and --at both say when the job runs; give one of them")
+    when = time_given(at, interval)
     if len(given) > 1:
         raise click.UsageError(f"""ARGS is one array, in single quotes: '["bob", 5]', not {" ".join(given)}""")
-    when = at if interval is None else now_seconds() + interval
     if when is not None:
         calendar_time(when)
     text = given[0] if given else "[]"

@@ -39,8 +39,8 @@ from sidekiq_py.cli.output import (
     progress,
     relative,
 )
-from sidekiq_py.cli.values import calendar_time, epoch_seconds, span_seconds
-from sidekiq_py.clock import now_seconds, utc
+from sidekiq_py.cli.values import calendar_time, epoch_seconds, span_seconds, time_given
+from sidekiq_py.clock import now_seconds
 from sidekiq_py.logs import counted
 
 _ARGS_WIDTH = 40
@@ -230,14 +230,10 @@ def _time_options(action: Action) -> Callable[[Callable[..., Any]], Callable[...
 
 
 def _time_of(at: float | None, interval: float | None) -> float:
-    """The time that `--at` or `--in` gives, in epoch seconds."""
-    if at is not None and interval is not None:
-        raise click.UsageError("--in and --at both say when the jobs run; give one of them")
-    if at is not None:
-        return at
-    if interval is None:
+    when = time_given(at, interval)
+    if when is None:
         raise click.UsageError("when should the jobs run? Give --at TIME or --in SPAN")
-    return now_seconds() + interval
+    return when
 
 
 def _filters_of(made_of: type[JobSet]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -266,8 +262,7 @@ def _question(action: Action, job_set: JobSet, choice: Choice, *, as_json: bool)
     end_if_none(count, action.done, as_json=as_json)
     what = f"1 {one}" if count == 1 else f"all {counted(count, one, many)}"
     fitting = "" if choice.everything else (" that matches" if count == 1 else " that match")
-    moment = None if action.at is None else utc(action.at)
-    until = "" if moment is None else f" to {moment.isoformat(timespec='seconds')}"
+    until = "" if action.at is None else f" to {calendar_time(action.at).isoformat(timespec='seconds')}"
     return f"{action.name.capitalize()} {what}{fitting}{until}"
 
 

@@ -98,6 +98,18 @@ def _epoch_seconds(text: str, other_forms: str) -> float:
     return moment.timestamp()
 
 
+def time_given(at: float | None, interval: float | None) -> float | None:
+    """
+    The time that `--at` or `--in` gives, in epoch seconds; None if neither is given.
+
+    Raises:
+        UsageError: Both are given.
+    """
+    if at is not None and interval is not None:
+        raise click.UsageError("--in and --at both say when the job runs; give one of them")
+    return at if interval is None else now_seconds() + interval
+
+
 def calendar_time(seconds: float) -> datetime:
     """
     The time of a job, which people will want to read, as a datetime.

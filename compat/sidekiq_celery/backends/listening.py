@@ -147,14 +147,18 @@ class Listener:
             try:
                 serve(waker)
                 return
-            except RedisReplyError as error:
-                if not error.is_about_server:
-                    problem = f"Polling for results, because Redis refuses a command: {error}"
-                    serve = self._poll
-            except RedisError as error:
-                problem = f"Lost the connection for results; connecting again: {error}"
-            except Exception:
-                logger.exception("The listener for results failed and is restarted")
+            except Exception as error:
+                if self._waker is not waker:
+                    # A fork in the meantime has closed the connections of this copy.
+                    return
+                if isinstance(error, RedisReplyError):
+                    if not error.is_about_server:
+                        problem = f"Polling for results, because Redis refuses a command: {error}"
+                        serve = self._poll
+                elif isinstance(error, RedisError):
+                    problem = f"Lost the connection for results; connecting again: {error}"
+                else:
+                    logger.exception("The listener for results failed and is restarted")
             if self._has_lasted:
                 pause, logged = _FIRST_PAUSE_SECONDS, ""
             if problem and problem != logged:

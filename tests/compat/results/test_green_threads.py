@@ -33,9 +33,10 @@ print(answers)
 """
 
 
-def run(program: str, url: str) -> subprocess.CompletedProcess[str]:
+def run(program: str, url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """What became of *program*."""
-    return subprocess.run([sys.executable, "-c", program, url], check=False, capture_output=True, text=True, timeout=60)
+    command = [sys.executable, "-c", program, url, *arguments]
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
 
 
 PATCHES = {
@@ -60,6 +61,7 @@ FORK = """
 import os, sys, threading, time
 import redis
 from sidekiq_celery import Celery, uuid
+from sidekiq_celery.backends import listening
 
 app = Celery("shop", broker=sys.argv[1], backend=sys.argv[1])
 client = redis.Redis.from_url(sys.argv[1])
@@ -76,6 +78,10 @@ def wait():
 thread = threading.Thread(target=wait)
 thread.start()
 until_subscribed(ours)
+if sys.argv[2] == "reads":
+    listening.REREAD_SECONDS = 0.8
+    client.client_pause(1500)
+    time.sleep(1.2)
 child = os.fork()
 if child == 0:
     print(app.AsyncResult(of_child).get(timeout=30), flush=True)
@@ -88,10 +94,11 @@ os.waitpid(child, 0)
 """
 
 
-def test_a_fork_leaves_the_results_of_the_parent_alone(redis_server: RedisServer) -> None:
+@pytest.mark.parametrize("listener", ["listens", "reads"])
+def test_a_fork_leaves_the_results_of_the_parent_alone(redis_server: RedisServer, listener: str) -> None:
     """The child has a copy of the listening greenlet and of its connection."""
     pytest.importorskip("gevent")
 
-    ran = run(PATCHES["gevent"] + FORK, redis_server.url)
+    ran = run(PATCHES["gevent"] + FORK, redis_server.url, listener)
 
     assert (ran.stdout, ran.stderr) == ("1\n2\n", "")

@@ -182,22 +182,29 @@ def configure(
         "strict_args": None if strict_args is None else _strict_args(strict_args),
         "default_job_options": None if default_job_options is None else _default_job_options(default_job_options),
     }
-    with _changing:
+
+    def changed() -> Settings:
         # If Redis is given, the environment is not read, so an invalid value there does no harm.
         present = Settings(redis) if _settings is None and redis is not None else settings()
         if extension_keys is not None:
             from sidekiq_py.config import check_extension_keys  # a worker's settings, which a push does not need
 
             changes["extension_keys"] = {**present.extension_keys, **check_extension_keys(extension_keys)}
-        changed = replace(present, **{name: value for name, value in changes.items() if value is not None})
+        found = replace(present, **{name: value for name, value in changes.items() if value is not None})
         if namespace is not None:
-            changed = replace(changed, redis=replace(changed.redis, namespace=namespace))
-        changed.pinned_dialect()
-        for extension in extensions:
-            use(extension)
+            found = replace(found, redis=replace(found.redis, namespace=namespace))
+        found.pinned_dialect()
+        return found
+
+    # Unusable settings are refused before an extension is in use.
+    changed()
+    # Extensions may import modules that another thread is importing, and that call this function, too.
+    for extension in extensions:
+        use(extension)
+    with _changing:
         if redaction is not None:
             redaction_policy.use(redaction)
-        _settings = changed
+        _settings = changed()
         _notify_listeners()
 
 

@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import sidekiq_py as sidekiq
 from sidekiq_py import program
 from sidekiq_py.client import sync_client
 from sidekiq_py.errors import ConfigError, SidekiqError
+from sidekiq_py.extension import Extension
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.wire.dialect import Dialect, FloatText
 from tests.client.conftest import Pushed
@@ -95,6 +98,23 @@ def test_threads_that_configure_at_once_keep_what_each_has_set(redis_url: str) -
         settings = program.settings()
         assert (settings.redis.url, settings.sidekiq_version) == (redis_url, "8")
         assert (settings.default_job_options, settings.strict_args) == ({"retry": 5}, "warn")
+
+
+def test_another_thread_configures_the_program_while_extensions_are_made(redis_url: str) -> None:
+    """To make one may import a module that the other thread is importing: they would wait for each other for ever."""
+
+    class Quick(Extension):
+        name = "quick"
+
+    def extensions() -> Iterator[Extension]:
+        other.submit(sidekiq.configure, sidekiq_version="8").result(timeout=10)
+        yield Quick()
+
+    with ThreadPoolExecutor(1) as other:
+        sidekiq.configure(redis_url=redis_url, extensions=extensions())
+
+    assert program.extensions.find("quick") is not None
+    assert (program.settings().redis.url, program.settings().sidekiq_version) == (redis_url, "8")
 
 
 def test_a_later_setting_leaves_the_others(redis_url: str) -> None:

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any, Literal, NamedTuple, TypeVar
+from weakref import WeakKeyDictionary
 
 from anyio import CapacityLimiter, to_thread
 from jinja2 import ChoiceLoader, DictLoader, Environment, PackageLoader, StrictUndefined
@@ -289,8 +290,10 @@ class Server:
     watch: Watch = field(init=False)
     examiner: BackgroundValue[Examined] = field(init=False)
     is_out_of_reach: bool = field(init=False, default=False)
-    # Created at the first request, because a limiter belongs to the event loop in which it is created.
-    _threads: CapacityLimiter | None = field(init=False, default=None)
+    # A limiter belongs to one event loop, and a program may serve the dashboard in several.
+    _threads: WeakKeyDictionary[asyncio.AbstractEventLoop, CapacityLimiter] = field(
+        init=False, default_factory=WeakKeyDictionary
+    )
 
     def __post_init__(self) -> None:
         try:
@@ -315,9 +318,11 @@ class Server:
 
     async def run(self, work: Callable[[], T]) -> T:
         """Like `run_here`, but in one of this server's threads, so that a server that hangs blocks nothing else."""
-        if self._threads is None:
-            self._threads = CapacityLimiter(_MOST_THREADS)
-        return await to_thread.run_sync(self.run_here, work, limiter=self._threads)
+        loop = asyncio.get_running_loop()
+        limiter = self._threads.get(loop)
+        if limiter is None:
+            limiter = self._threads[loop] = CapacityLimiter(_MOST_THREADS)
+        return await to_thread.run_sync(self.run_here, work, limiter=limiter)
 
     def run_here(self, work: Callable[[], T]) -> T:
         """Call *work*, which uses this Redis, and note whether Redis could be reached."""

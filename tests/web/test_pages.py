@@ -1,5 +1,6 @@
 """What each page shows."""
 
+import asyncio
 import base64
 import json
 import re
@@ -943,6 +944,29 @@ def test_a_server_that_hangs_holds_up_no_other(redis_url, new_redis_server, tmp_
         assert not any(look.done() for look in waiting)
         other.resume()
         assert {look.result()[0] for look in waiting} == {200}
+
+
+def test_visitors_in_one_event_loop_hold_up_none_in_another(redis_url):
+    """A program may serve the dashboard in several, each in a thread of its own."""
+    server = site.Server("", redis_url)
+    go_on = threading.Event()
+    waiting = []
+
+    def wait():
+        waiting.append(True)
+        return go_on.wait()
+
+    async def look(count, work):
+        return await asyncio.wait_for(asyncio.gather(*[server.run(work) for _ in range(count)]), 30)
+
+    with ThreadPoolExecutor(2) as loops:
+        many = loops.submit(asyncio.run, look(60, wait))
+        eventually(lambda: len(waiting) >= 20)
+        try:
+            assert loops.submit(asyncio.run, look(1, lambda: "seen")).result() == ["seen"]
+        finally:
+            go_on.set()
+        assert many.result() == [True] * 60
 
 
 def test_the_menu_says_which_server_is_out_of_reach(redis_url, visitor):

@@ -1,6 +1,7 @@
 """Run all checks on one Redis and collect their findings."""
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -130,15 +131,22 @@ def _of_extensions(pool: Pool) -> Iterator[Check]:
             checks = [Check(one.name, one.group, one.topic, partial(_look_at, one, pool)) for one in extension.checks()]
         except Exception as error:  # noqa: BLE001 - as in `_look`
             topic = f"what the extension `{extension.name}` checks"
-            checks = [Check(f"extension-{extension.name}", "Extensions", topic, partial(_fail, error))]
+            failed = DoctorCheck(f"extension-{extension.name}", "Extensions", topic, partial(_fail, error))
+            checks = [Check(failed.name, failed.group, topic, partial(_look_at, failed, pool))]
         yield from checks
 
 
 def _look_at(check: DoctorCheck, pool: Pool, facts: Facts) -> Iterable[Finding]:
-    return check.look(pool)
+    try:
+        yield from check.look(pool)
+    except (RedisConnectionError, ReplyLostError) as error:
+        # It may have asked another Redis. If it is this one that is out of reach, that raises here, too.
+        with suppress(RedisReplyError):
+            pool.command("PING")
+        yield unseen(check.topic, f"the check `{check.name}` could not reach a Redis that it uses: {error}")
 
 
-def _fail(error: Exception, facts: Facts) -> Iterable[Finding]:
+def _fail(error: Exception, pool: Pool) -> Iterable[Finding]:
     raise error
 
 

@@ -14,7 +14,7 @@ from sidekiq_py.doctor import examination, fleet
 from sidekiq_py.doctor.checks import Check
 from sidekiq_py.doctor.finding import Finding, ok, problem
 from sidekiq_py.errors import RedisConnectionError
-from sidekiq_py.extension import DoctorCheck, Extension
+from sidekiq_py.extension import DoctorCheck, Extension, Pool, RedisSettings
 from tests.doctor.conftest import Look, push
 
 
@@ -108,6 +108,53 @@ def test_an_extension_that_cannot_name_its_checks_hides_no_other(look: Look) -> 
 
     assert "ValueError: no checks today" in diagnosis.the("extension-nameless").seen
     assert diagnosis.levels("failing") == ["problem", "unseen"]
+
+
+def test_an_extension_whose_own_redis_is_out_of_reach_hides_no_other_check(look: Look) -> None:
+    """What could not be asked is named, with the reason."""
+
+    def ask_elsewhere(_: Any) -> Any:
+        return Pool(RedisSettings("redis://127.0.0.1:1/0")).command("PING")
+
+    class Elsewhere(Extension):
+        name = "elsewhere"
+
+        def checks(self) -> Any:
+            return [DoctorCheck("elsewhere", "Odd", "other places", ask_elsewhere)]
+
+    class Nameless(Extension):
+        name = "nameless"
+        checks = ask_elsewhere
+
+    program.use(Elsewhere())
+    program.use(Nameless())
+
+    diagnosis = look()
+
+    seen = diagnosis.the("elsewhere").seen
+    assert "Other places could not be looked at, because the check `elsewhere` could not reach a Redis" in seen
+    assert "127.0.0.1:1" in seen
+    assert "127.0.0.1:1" in diagnosis.the("extension-nameless").seen
+
+
+def test_a_lost_connection_in_an_extensions_check_ends_the_examination(look: Look, new_redis_server: Any) -> None:
+    """The checks after it could not look either."""
+    server = new_redis_server()
+
+    def stop_and_ask(pool: Pool) -> Any:
+        server.stop()
+        return pool.command("PING")
+
+    class Last(Extension):
+        name = "last"
+
+        def checks(self) -> Any:
+            return [DoctorCheck("last", "Odd", "odd things", stop_and_ask)]
+
+    program.use(Last())
+
+    with pytest.raises(RedisConnectionError):
+        look(server.url)
 
 
 def test_a_lost_connection_ends_the_examination(look: Look, first: Callable[..., None]) -> None:

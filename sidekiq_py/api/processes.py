@@ -297,15 +297,21 @@ class WorkSet(SizedOfRedis):
 
     def find_work(self, jid: str) -> Work | None:
         """The running job with this id; None if none is known."""
-        return next((work for _, _, work in self if work.job.jid == jid), None)
+        found = (work for work in _each_of(process_set.running(self._pool)) if work.job.jid == jid)
+        return min(found, key=_start_of, default=None)
 
 
 def works_of(running: Iterable[tuple[str, str, bytes]]) -> list[Work]:
     """The readable entries, longest-running first."""
-    found = []
+    return sorted(_each_of(running), key=_start_of)
+
+
+def _each_of(running: Iterable[tuple[str, str, bytes]]) -> Iterator[Work]:
     for identity, thread, raw in running:
         entry = parse_work(raw)
         if entry is not None:
-            run_at = moment(entry.run_at)
-            found.append(Work(identity, thread, queue=entry.queue, run_at=run_at, payload=entry.payload))
-    return sorted(found, key=lambda work: work.run_at or datetime.min.replace(tzinfo=UTC))
+            yield Work(identity, thread, queue=entry.queue, run_at=moment(entry.run_at), payload=entry.payload)
+
+
+def _start_of(work: Work) -> datetime:
+    return work.run_at or datetime.min.replace(tzinfo=UTC)

@@ -4,7 +4,7 @@ Reads the heartbeats of all processes, and sends signals to processes.
 A process is a member of the set `processes`. The hash at its identity expires a minute after its last beat.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from sidekiq_py.errors import RedisReplyError
@@ -13,6 +13,7 @@ from sidekiq_py.redis_access.connection.link import Command
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.replies import name_in, pairs, readable, well_typed
 from sidekiq_py.redis_access.connection.scripts import Script
+from sidekiq_py.redis_access.connection.slices import slices_of
 from sidekiq_py.redis_access.connection.transaction import transact
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.number_text import to_i
@@ -25,6 +26,8 @@ _CLEANUP_SECONDS = 60
 # A server that takes no writes now.
 _REFUSES_WRITES = frozenset({"MISCONF", "NOREPLICAS", "OOM", "READONLY"})
 _SIGNAL_SECONDS = 60
+_RUNNING_OF = 50
+"""The running jobs of so many processes are read at once."""
 _BEAT_FIELDS = ("info", "concurrency", "busy", "beat", "quiet", "rss", "rtt_us")
 # Up to 6.4.1, the key of the running jobs ends in `workers`. The identity does not show which release wrote it.
 _WORK_SUFFIXES = ("work", "workers")
@@ -126,23 +129,22 @@ def leader(pool: Pool) -> str:
     return name_in(identity) if identity else ""
 
 
-def running(pool: Pool) -> list[tuple[str, str, bytes]]:
+def running(pool: Pool) -> Iterator[tuple[str, str, bytes]]:
     """
-    What each process was running at its last beat: identity, thread, entry of the work hash.
+    What each process was running at its last beat: identity, thread, entry of the work hash. Reads a slice of the
+    processes at a time, because the entries of all of them may take a hundred megabytes.
 
     A process that serves readers of several releases writes its hash under both names; each thread is listed once.
     """
-    names, size = identities(pool), len(_WORK_SUFFIXES)
-    commands = [("HGETALL", keys.work(name, suffix=suffix)) for name in names for suffix in _WORK_SUFFIXES]
-    # A key of the wrong type must not hide what the other processes run.
-    replies = pool.well_typed([*(("EXISTS", name) for name in names), *commands])
-    alive, hashes = replies[: len(names)], replies[len(names) :]
-    return [
-        row
-        for index, name in enumerate(names)
-        if alive[index]
-        for row in _rows(name, hashes[index * size : (index + 1) * size])
-    ]
+    size = len(_WORK_SUFFIXES)
+    for names in slices_of(identities(pool), _RUNNING_OF):
+        commands = [("HGETALL", keys.work(name, suffix=suffix)) for name in names for suffix in _WORK_SUFFIXES]
+        # A key of the wrong type must not hide what the other processes run.
+        replies = pool.well_typed([*(("EXISTS", name) for name in names), *commands])
+        alive, hashes = replies[: len(names)], replies[len(names) :]
+        for index, name in enumerate(names):
+            if alive[index]:
+                yield from _rows(name, hashes[index * size : (index + 1) * size])
 
 
 def beat_commands_of(name: str) -> list[Command]:

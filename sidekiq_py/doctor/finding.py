@@ -6,13 +6,14 @@ import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sidekiq_py.wire.control_characters import escaped, spelled_or_byte
+from sidekiq_py.wire.control_characters import UNSEEN, escaped, spelled_or_byte
 
 _NAMED = 5
 _MOST_YEARS = 1000
 _YEAR_SECONDS = 365.25 * 86_400
 # Characters that cannot be written: bytes that are not UTF-8, as Python keeps them, and lone surrogates from JSON.
 _UNWRITABLE = re.compile("[\ud800-\udfff]")
+_UNSEEN = re.compile(f"[{UNSEEN}]")
 
 
 class Level(enum.StrEnum):
@@ -94,6 +95,8 @@ def for_shell(name: str) -> str:
         return shlex.quote(name)
     # Within `$'…'`, the shell reads what `escaped` makes of a control character, which it would not in plain quotes.
     plain = name.replace("\\", "\\\\").replace("'", "\\'")
+    # `\x85` is one byte to the shell, and what it makes of `\u0085` depends on the locale.
+    plain = _UNSEEN.sub(lambda found: "".join(f"\\x{byte:02x}" for byte in found[0].encode()), plain)
     return f"$'{escaped(writable(plain))}'"
 
 

@@ -211,7 +211,7 @@ def test_a_name_that_is_no_utf_8_is_found_again_by_the_printed_command() -> None
 @_WITH_BASH
 def test_a_name_with_control_characters_is_found_again_by_the_printed_command() -> None:
     """Although they are spelled out when the command is printed."""
-    name = "it's \\ \x1b[31m\n"
+    name = "it's \\ \x1b[31m\n \x7f \x85a \u202e"
 
     printed = subprocess.run(["bash", "-c", f"printf %s {escaped(for_shell(name))}"], capture_output=True, check=True)
 

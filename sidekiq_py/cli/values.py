@@ -103,11 +103,16 @@ def time_given(at: float | None, interval: float | None) -> float | None:
     The time that `--at` or `--in` gives, in epoch seconds; None if neither is given.
 
     Raises:
-        UsageError: Both are given.
+        UsageError: Both are given, or no calendar has the time after that interval.
     """
     if at is not None and interval is not None:
         raise click.UsageError("--in and --at both say when the job runs; give one of them")
-    return at if interval is None else now_seconds() + interval
+    if interval is None:
+        return at
+    seconds = now_seconds() + interval
+    if utc(seconds) is None:
+        raise click.UsageError(f"--in is too far off: {interval / 86_400:,.0f} days; the last year is 9999")
+    return seconds
 
 
 def calendar_time(seconds: float) -> datetime:

@@ -330,7 +330,7 @@ def test_an_id_that_is_not_there_is_not_rescheduled(run, redis_client, put):
         (["a"], "when should the jobs run? Give --at TIME or --in SPAN"),
         (["a", "--at", "1", "--in", "1"], "give one of them"),
         (["a", "--at", "4000000000000"], "give epoch seconds, not milliseconds"),
-        (["a", "--in", "9999999999d"], "is too far off"),
+        (["a", "--in", "9999999999d"], "--in is too far off: 9,999,999,999 days; the last year is 9999"),
         (["a", "--at", "9" * 400], "is too far off"),
         (["a", "--at", "tomorrow"], "'tomorrow' is not a time"),
         (["a", "--in", "soon"], "'soon' is not a duration"),

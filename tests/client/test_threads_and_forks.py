@@ -153,6 +153,33 @@ def test_a_fork_that_python_is_not_told_of_is_noticed_too() -> None:
     os.close(writer)
 
 
+def test_threads_that_share_such_a_child_leave_the_connections_of_its_parent_alone(configured: str) -> None:
+    """One must not find them while another discards them."""
+    taken: list[Link] = []
+
+    class Discarding(Pool):
+        def __setattr__(self, name: str, value: object) -> None:
+            if name == "_free" and taken:
+                other = threading.Thread(target=lambda: taken.append(self.acquire()))
+                other.start()
+                # It comes no further if it has to wait until all are discarded.
+                other.join(0.3)
+            super().__setattr__(name, value)
+
+    pool = Discarding(RedisSettings(configured))
+    taken.append(pool.new_link())
+    pool.release(taken[0])
+
+    pid = ctypes.PyDLL(None).fork()
+    if pid == 0:
+        end_soon()
+        pool.acquire()
+        os._exit(taken.count(taken[0]) - 1)
+    _, status = os.waitpid(pid, 0)
+
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_parent_and_child_push_each_on_connections_of_its_own(pushed: Pushed) -> None:
     """Replies never get mixed up, and the parent's connection outlives the child."""

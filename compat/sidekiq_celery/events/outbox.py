@@ -72,10 +72,10 @@ class Outbox:
         self._logged_at = -_LOG_EVERY_SECONDS
         self._is_refused = False
         self._last_error: Exception | None = None
+        self._starting = threading.Lock()
         self._start_afresh()
 
     def _start_afresh(self) -> None:
-        self._pid = os.getpid()
         self._letters: deque[Letter] = deque()
         self._lock = threading.Lock()
         self._is_wanted = threading.Event()
@@ -84,6 +84,8 @@ class Outbox:
         self._thread: threading.Thread | None = None
         self._pool: Pool | None = None
         self._channel: Callable[[str], str] = str
+        # Last: other threads then use what is here.
+        self._pid = os.getpid()
 
     # ---- putting in
 
@@ -122,7 +124,9 @@ class Outbox:
 
     def _add(self, letter: Letter) -> None:
         if self._pid != os.getpid():
-            self._start_afresh()
+            with self._starting:
+                if self._pid != os.getpid():
+                    self._start_afresh()
         if len(self._letters) >= MOST_EVENTS or self._is_closing.is_set():
             self.dropped += 1
             return

@@ -1,6 +1,7 @@
 """A pool of links to one Redis: creates a link when none is free, and starts over in a forked child."""
 
 import os
+import threading
 import time
 import weakref
 from collections import deque
@@ -32,6 +33,7 @@ class Pool:
         self._free: deque[Link] = deque()
         self._links: weakref.WeakValueDictionary[int, Link] = weakref.WeakValueDictionary()
         self._pid = os.getpid()
+        self._starting = threading.Lock()
         self.is_abandoned = False
         _pools.add(self)
 
@@ -61,7 +63,10 @@ class Pool:
     def acquire(self) -> Link:
         """A free link, or a new one."""
         if self._pid != os.getpid():
-            self._start_afresh()
+            # uWSGI forks without telling Python, and its threads may all find that out at once.
+            with self._starting:
+                if self._pid != os.getpid():
+                    self._start_afresh()
         try:
             link = self._free.pop()
         except IndexError:
@@ -157,12 +162,13 @@ class Pool:
                 self._free.pop().close()
 
     def _start_afresh(self) -> None:
-        self._pid = os.getpid()
         self._free = deque()
         for reference in self._links.valuerefs():
             link = reference()
             if link is not None:
                 link.forget_inherited()
+        # Last: other threads then use what is here.
+        self._pid = os.getpid()
 
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
@@ -189,6 +195,7 @@ def check_links() -> None:
 def _start_all_afresh() -> None:
     """A child must never read from the sockets of its parent, and would keep them open after the parent's death."""
     for pool in list(_pools):
+        pool._starting = threading.Lock()
         pool._start_afresh()
 
 

@@ -1,5 +1,6 @@
 """How events get to Redis: together, bounded, and never at a task's cost."""
 
+import ctypes
 import logging
 import os
 import subprocess
@@ -229,6 +230,32 @@ def test_a_forked_process_sends_its_own_events(redis_url: str, monitor: EventMon
 
     monitor.wait_for("custom-after")
     assert sorted(event["type"] for event in monitor.events) == ["custom-after", "custom-before", "custom-child"]
+
+
+def test_threads_of_a_process_that_was_forked_behind_python_lose_no_event(app: Celery, monitor: EventMonitor) -> None:
+    """As of uWSGI: one must not put its event among those of the parent, while another discards these."""
+    others: list[threading.Thread] = []
+
+    class Discarding(Outbox):
+        def __setattr__(self, name: str, value: object) -> None:
+            if name == "_letters" and hasattr(self, name):
+                others.append(threading.Thread(target=put, args=(self, 1)))
+                others[0].start()
+                # It comes no further if it has to wait until all are discarded.
+                others[0].join(0.3)
+            super().__setattr__(name, value)
+
+    outbox = Discarding(app)
+
+    pid = ctypes.PyDLL(None).fork()
+    if pid == 0:
+        put(outbox, 1)
+        others[0].join(LONG)
+        outbox.close()
+        os._exit(0)
+    os.waitpid(pid, 0)
+
+    eventually(lambda: len(monitor.events) == 2, LONG)
 
 
 def test_who_has_to_can_wait_for_what_was_put_in(app: Celery, monitor: EventMonitor) -> None:

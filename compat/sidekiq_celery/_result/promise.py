@@ -1,5 +1,6 @@
 """A promise that threads share: the one that waits for a result, and the one in which it arrives."""
 
+import sys
 import threading
 from typing import Any
 
@@ -43,19 +44,25 @@ class SharedPromise(promise):  # type: ignore[misc]
 
     def cancel(self) -> None:
         """Call none of the callbacks."""
-        self._leave_to_vine()
-        super().cancel()
+        with self._changing:
+            waiting = self._taken()
+            super().cancel()
+        for callback in waiting:
+            callback.cancel()
 
-    def throw(self, *args: Any, **kwargs: Any) -> None:
+    def throw(self, exc: BaseException | None = None, tb: Any = None, propagate: bool = True) -> None:
         """Fail, and raise."""
-        self._leave_to_vine()
-        super().throw(*args, **kwargs)
+        with self._changing:
+            waiting = self._taken()
+            if not self.cancelled:
+                # Those that are added from here on are told at once.
+                self.failed, self.reason = True, exc or sys.exc_info()[1]
+        try:
+            super().throw(exc, tb, propagate)
+        finally:
+            for callback in waiting:
+                callback.throw1(self.reason)
 
     def _taken(self) -> list[Any]:
         waiting, self._waiting = self._waiting, []
         return waiting
-
-    def _leave_to_vine(self) -> None:
-        with self._changing:
-            for callback in self._taken():
-                super().then(callback)

@@ -6,12 +6,14 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import pytest
 import redis
 from sidekiq_celery import Celery
+from sidekiq_celery._result.base import new_promise
 from sidekiq_celery.backends import listening
 from sidekiq_celery.backends.listening import Listener
 from sidekiq_celery.exceptions import TimeoutError
@@ -348,6 +350,68 @@ def test_threads_that_wait_for_one_result_are_all_called_once(app: Celery) -> No
         called = called_by_threads(result, partial(app.backend.mark_as_done, result.id, 1))
 
         assert called == [0, 1, 2, 3, 4]
+
+
+def test_a_callback_is_called_although_another_thread_gets_the_error_first(app: Celery) -> None:
+    """The thread in which the result arrives has not called those that wait yet."""
+    getting: list[threading.Thread] = []
+
+    class Raised(AsyncResult[int]):
+        def get_error(self) -> None:
+            with pytest.raises(ValueError, match="no"):
+                self.get(timeout=LONG)
+
+        def _set_cache(self, d: Any) -> Any:
+            kept = super()._set_cache(d)
+            if not getting:
+                getting.append(threading.Thread(target=self.get_error))
+                getting[0].start()
+                getting[0].join()
+            return kept
+
+    result = Raised("raised", app=app)
+    calls: list[Any] = []
+    result.then(calls.append)
+
+    app.backend.mark_as_failure("raised", ValueError("no"))
+
+    eventually(lambda: calls == [result], LONG)
+
+
+def told_by_threads(promise: Any, end: Callable[[], Any]) -> tuple[set[int], set[bool]]:
+    """Let threads add callbacks while another ends a promise. Returns who hears of an error, and who is cancelled."""
+    told: set[int] = set()
+
+    def wait(number: int) -> bool:
+        callback = promise.then(print, on_error=lambda _: told.add(number))
+        at_end.wait(LONG)
+        return bool(callback.cancelled)
+
+    def end_it() -> bool:
+        with suppress(ValueError):
+            end()
+        at_end.set()
+        return bool(promise.cancelled)
+
+    at_end = threading.Event()
+    cancelled = at_once(*(partial(wait, number) for number in range(5)), end_it)
+    return told, set(cancelled)
+
+
+def test_callbacks_that_are_added_while_a_promise_fails_are_told() -> None:
+    """Before or after that."""
+    for _ in range(300):
+        promise = new_promise()
+
+        assert told_by_threads(promise, partial(promise.throw, ValueError("no"))) == ({0, 1, 2, 3, 4}, {False})
+
+
+def test_callbacks_that_are_added_while_a_promise_is_cancelled_are_cancelled() -> None:
+    """Before or after that."""
+    for _ in range(300):
+        promise = new_promise()
+
+        assert told_by_threads(promise, promise.cancel) == (set(), {True})
 
 
 def test_threads_that_wait_for_one_set_are_all_called_once(app: Celery) -> None:

@@ -26,6 +26,8 @@ _REFUSED_SECONDS = 3600.0
 # Some proxies break the connection instead of refusing a command, or as soon as it is subscribed. Trying again at each
 # look opened 15 a second.
 _BROKEN_SECONDS = 10.0
+# What Redis says of a connection for notifications that has broken by the time tracking is turned on.
+_GONE = "redirect to does not exist"
 _LEASE = keys.POLLER_LEASE.encode()
 
 
@@ -147,7 +149,8 @@ class DueWatch:
             self.close()
             if error.is_about_server:
                 raise
-            self._refused_until = monotonic() + _REFUSED_SECONDS
+            if not str(error).endswith(_GONE):
+                self._refused_until = monotonic() + _REFUSED_SECONDS
         return False
 
     def _begin(self) -> None:

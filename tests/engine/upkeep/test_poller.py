@@ -15,6 +15,7 @@ from sidekiq_py.engine.upkeep.poller import (
     initial_wait_seconds,
     poll_interval_seconds,
 )
+from sidekiq_py.redis_access.job_path import due_watch
 from sidekiq_py.redis_access.job_path.push import Outgoing
 from sidekiq_py.wire.dialect import Dialect
 from tests.engine.upkeep.polling import LONG_AGO, NOW, V6, Polling, contents, jids, job, repush
@@ -244,6 +245,28 @@ def test_a_proxy_that_breaks_the_connection_is_not_asked_for_notifications_at_ea
 
         assert pauses == pytest.approx([0.1] * 5)
         assert proxy.cuts.total() == 1
+
+
+def test_a_connection_that_breaks_before_redis_notifies_it_is_soon_replaced(
+    polling: Polling, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Redis refuses to notify one that is gone; that must not count for an hour, as with a user without the right."""
+    watch = polling.poller()._watch
+    ask = watch._asking.command
+
+    def break_first(*words: Any) -> Any:
+        redis_client.client_kill_filter(_type="pubsub")
+        return ask(*words)
+
+    monkeypatch.setattr(watch._asking, "command", break_first)
+    watch.look(NOW, (0.0,))
+    assert not redis_client.client_list(_type="pubsub")
+
+    monkeypatch.setattr(watch._asking, "command", ask)
+    monkeypatch.setattr(due_watch, "monotonic", lambda: time.monotonic() + 60)
+    watch.look(NOW, (0.0,))
+
+    assert len(redis_client.client_list(_type="pubsub")) == 1
 
 
 def test_a_connection_that_is_cut_once_it_is_subscribed_is_not_opened_again_at_each_look(

@@ -273,6 +273,7 @@ class Leader:
             or self._waiters.closed > 1
             or self._redis_errors.is_refused("fetching")
         )
+        pause = self._poll_seconds
         while not (self.is_quiet or self._buffer.jobs or self.leaving):
             work = "waiting"
             self.pulse.waits(0.0)
@@ -300,7 +301,8 @@ class Leader:
                     before_waiting()
                 if _is_out_of_memory(error):
                     # With its memory full, Redis refuses blocking moves, but the fetch script still works.
-                    self._quiet.wait(self._poll_seconds)
+                    self._quiet.wait(pause)
+                    pause = min(2 * pause, RETRY_SECONDS)
                     continue
                 self._redis_errors.offline(error, work)
                 self._quiet.wait(RETRY_SECONDS)

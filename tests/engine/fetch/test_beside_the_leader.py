@@ -8,6 +8,7 @@ import redis
 
 from sidekiq_py.config import CapsuleConfig, Config, QueueConfig
 from sidekiq_py.engine.downtime import Downtime
+from sidekiq_py.engine.fetch.flusher import RETRY_SECONDS
 from sidekiq_py.engine.fetch.leader import _received
 from sidekiq_py.engine.fetch.reliable import ReliableFetcher
 from sidekiq_py.engine.fetch.waiters import BLOCK_SECONDS
@@ -269,6 +270,26 @@ def test_a_full_redis_is_not_reported(start: Start, redis_client: redis.Redis) -
         redis_client.config_set("maxmemory", 0)
 
     assert not reported
+
+
+def test_a_full_redis_is_asked_less_and_less_often(
+    start: Start, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Down to twice a second: twenty requests a second of each process add up."""
+    pauses: list[float] = []
+    quiet = start(1).fetcher._leader._quiet
+    wait = quiet.wait
+    monkeypatch.setattr(quiet, "wait", lambda seconds: pauses.append(seconds) or wait(seconds))
+    eventually(lambda: moves(redis_client))
+
+    redis_client.config_set("maxmemory", 1)
+    try:
+        eventually(lambda: pauses[-1:] == [RETRY_SECONDS])
+    finally:
+        redis_client.config_set("maxmemory", 0)
+
+    assert pauses[0] <= 0.05
+    assert pauses == sorted(pauses)
 
 
 def test_a_call_to_the_leader_does_not_concern_one_that_comes_later(start: Start, redis_client: redis.Redis) -> None:

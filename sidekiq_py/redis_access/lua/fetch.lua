@@ -73,7 +73,28 @@ for i = FIRST, #KEYS do
   taken[i] = 0
   if weight[i] > 0 then is_strict = false end
 end
-if not is_strict then math.randomseed(tonumber(ARGV[7])) end
+-- With weights: the queues that had jobs when their weights were last added up, and the sum up to each. They are added up again when
+-- a draw hits an empty one: adding them up for each of 1,000 jobs from 500 queues blocked Redis for 120 ms.
+local open, sums = {}, {}
+for i = FIRST, #KEYS do open[#open + 1] = i end
+
+local function add_up()
+  local still_open, total = {}, 0
+  sums = {}
+  for _, i in ipairs(open) do
+    if left[i] > 0 then
+      total = total + math.max(weight[i], 1)
+      still_open[#still_open + 1] = i
+      sums[#sums + 1] = total
+    end
+  end
+  open = still_open
+end
+
+if not is_strict then
+  math.randomseed(tonumber(ARGV[7]))
+  add_up()
+end
 
 local function draw()
   if is_strict then
@@ -82,20 +103,14 @@ local function draw()
     end
     return nil
   end
-  local total = 0
-  for i = FIRST, #KEYS do
-    if left[i] > 0 then total = total + math.max(weight[i], 1) end
-  end
-  if total == 0 then return nil end
-  local at = math.random() * total
-  for i = FIRST, #KEYS do
-    if left[i] > 0 then
-      at = at - math.max(weight[i], 1)
-      if at < 0 then return i end
+  while #open > 0 do
+    local at, low, high = math.random() * sums[#sums], 1, #open
+    while low < high do
+      local middle = math.floor((low + high) / 2)
+      if at < sums[middle] then high = middle else low = middle + 1 end
     end
-  end
-  for i = #KEYS, FIRST, -1 do
-    if left[i] > 0 then return i end
+    if left[open[low]] > 0 then return open[low] end
+    add_up()
   end
 end
 
@@ -104,8 +119,9 @@ local function peek(i)
   local n = taken[i]
   if not tail[i] or n >= tail_from[i] + #tail[i] then
     -- Read about as many as fit, and grow slowly. Redis does not tell sizes, and large payloads must not be copied by the
-    -- hundred when only a few are taken: a start with 16 blocked Redis for seconds when jobs had 50 MB.
-    local fitting = count == 0 and 1 or math.min(count * GROWTH, math.ceil(bytes_left * count / bytes))
+    -- hundred when only a few are taken: a start with 16 blocked Redis for seconds when jobs had 50 MB. Each queue starts
+    -- with one, because of hundreds of queues each brings only a few jobs.
+    local fitting = n == 0 and 1 or math.min(n * GROWTH, math.ceil(bytes_left * count / bytes))
     local size = math.max(1, math.min(CHUNK, wanted - count, left[i], fitting))
     tail[i] = redis.call('LRANGE', KEYS[i], -(n + size), -(n + 1))
     tail_from[i] = n

@@ -156,6 +156,38 @@ def test_large_jobs_are_not_read_by_the_dozen_for_the_one_that_fits(link: Link, 
     assert [command for command in commands if command.startswith("LRANGE")] == ["LRANGE queue:default -1 -1"]
 
 
+def test_of_hundreds_of_queues_hardly_more_jobs_are_read_than_come(link: Link, redis_client: redis.Redis) -> None:
+    """A hundred jobs were read of each of 500 queues, to take two of each: Redis did nothing else for 30 ms."""
+    names = [f"customer-{number}" for number in range(100)]
+    for name in names:
+        push(redis_client, *[name] * 100, queue=name)
+
+    with redis_client.monitor() as monitor:
+        taken = fetch(link, *[(name, 1) for name in names], max_jobs=200)
+        redis_client.ping()
+        commands = [one["command"] for one in takewhile(lambda one: one["command"] != "PING", monitor.listen())]
+
+    windows = [command.split()[2:] for command in commands if command.startswith("LRANGE")]
+    assert len(taken) == 200
+    assert sum(int(last) - int(first) + 1 for first, last in windows) < 4 * len(taken)
+
+
+def test_weighted_queues_that_run_empty_during_a_fetch_leave_the_rest_to_the_others(
+    link: Link, redis_client: redis.Redis
+) -> None:
+    """However few jobs each has: all come, each once, and in the order of its queue."""
+    sizes = {f"customer-{number}": number % 4 for number in range(200)}
+    for name, size in sizes.items():
+        if size:
+            push(redis_client, *(f"{name} {place}" for place in range(size)), queue=name)
+
+    taken = jobs_of(fetch(link, *[(name, 1 + size) for name, size in sizes.items()], max_jobs=1000))
+
+    by_queue = {name: [job for job in taken if job.startswith(f"{name} ".encode())] for name in sizes}
+    assert len(taken) == sum(sizes.values())
+    assert by_queue == {name: [f"{name} {place}".encode() for place in range(size)] for name, size in sizes.items()}
+
+
 def test_jobs_of_many_sizes_come_in_order_and_once(link: Link, redis_client: redis.Redis) -> None:
     """However the queue is read inside."""
     jobs = [f"{number}" + "x" * (number % 7 * 300) for number in range(700)]

@@ -23,6 +23,8 @@ COUNT: Command = ("SCARD", keys.PROCESSES)
 
 _LEADER = "dear-leader"
 _CLEANUP_SECONDS = 60
+# When a cluster has lost power, thousands have expired. Redis needs 10 ms for 3,000 of them.
+_PRUNED_AT_ONCE = 500
 # A server that takes no writes now.
 _REFUSES_WRITES = frozenset({"MISCONF", "NOREPLICAS", "OOM", "READONLY"})
 _SIGNAL_SECONDS = 60
@@ -104,8 +106,10 @@ def prune(pool: Pool) -> int:
     replies = pool.well_typed([("HEXISTS", name, "info") for name in names])
     # A process whose key has the wrong type stays: nobody knows whether it lives.
     expired = [name for name, is_there in zip(names, replies, strict=True) if is_there == 0]
-    if not expired:
-        return 0
+    return sum(_prune(pool, part) for part in slices_of(expired, _PRUNED_AT_ONCE))
+
+
+def _prune(pool: Pool, expired: Sequence[str]) -> int:
     return int(pool.run(lambda link: PRUNE_PROCESSES.run(link, [keys.PROCESSES, *expired], expired)))
 
 

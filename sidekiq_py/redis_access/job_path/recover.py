@@ -184,16 +184,16 @@ def entries(link: Link, owner: str, queues: Sequence[str]) -> Iterator[list[Entr
     Args:
         queues: The queues for which the owner may have inboxes.
     """
-    for queue, raws in zip(
-        queues, link.batch([("LRANGE", keys.inbox(owner, name), 0, -1) for name in queues]), strict=True
-    ):
+    listed: list[Entry] = []
+    inboxes = link.batch([("LRANGE", keys.inbox(owner, name), 0, -1) for name in queues])
+    for queue, raws in zip(queues, inboxes, strict=True):
         if isinstance(raws, RedisReplyError):
             if raws.is_about_server:
                 raise raws
             # The key has the wrong type, which the doctor reports. The other jobs go back.
             continue
-        listed = [Entry(f"0.{number}@{queue}".encode(), raw, is_listed=True) for number, raw in enumerate(raws)]
-        yield from slices_of(listed, _PAGE)
+        listed += [Entry(f"0.{number}@{queue}".encode(), raw, is_listed=True) for number, raw in enumerate(raws)]
+    yield from slices_of(listed, _PAGE)
     found = link.command("HKEYS", keys.in_flight(owner))
     fields = in_flight.sorted_by_batch(field for field in found if in_flight.is_field(field))[::-1]
     for page in slices_of(fields, _PAGE):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -330,6 +331,29 @@ def test_the_log_cuts_ids_that_are_too_long(
         recovery.declare_dead(DEAD)
 
     assert f"recovered 1 job ({'j' * 100}) of {DEAD}" in caplog.text
+
+
+def test_the_inboxes_of_an_owner_are_emptied_in_one_script(
+    recovery: Recovery, link: Link, redis_client: redis.Redis
+) -> None:
+    """A script for each queue made three round trips for each job, with thousands of processes of many queues."""
+    served = [f"queue-{number}" for number in range(20)]
+    hold(link, registration(ProcessPlace("another boot", "n", 7, 8), served))
+    for name in served:
+        redis_client.lpush(f"sidekiq_py:inbox:{DEAD}:{name}", f"job of {name}")
+
+    with redis_client.monitor() as monitor:
+        assert recovery.declare_dead(DEAD) == len(served)
+        redis_client.ping()
+        commands = [one["command"] for one in takewhile(lambda one: one["command"] != "PING", monitor.listen())]
+
+    scripts = [at for at, command in enumerate(commands) if command.startswith("EVAL")]
+    moved = [at for at, command in enumerate(commands) if command.startswith("RPUSH")]
+    assert len(moved) == len(served)
+    assert len([at for at in scripts if moved[0] < at < moved[-1]]) == 0
+    assert [redis_client.lrange(f"queue:{name}", 0, -1) for name in served] == [
+        [f"job of {name}".encode()] for name in served
+    ]
 
 
 def test_an_inbox_is_emptied_and_looked_at_again(

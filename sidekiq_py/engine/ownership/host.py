@@ -16,6 +16,7 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -120,9 +121,16 @@ def _is_sendable(name: str) -> bool:
 
 def _boot_id() -> str:
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return _read_boot_id()
     except OSError:
+        # Perhaps this process can open no more files now, so the next call tries again.
         return ""
+
+
+@cache
+def _read_boot_id() -> str:
+    # Read once: a look at the owners of 3,000 processes asks for it with each, which took 0.2 s of CPU.
+    return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
 
 
 def _pid_namespace() -> str:

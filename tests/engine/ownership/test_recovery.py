@@ -333,6 +333,20 @@ def test_the_log_cuts_ids_that_are_too_long(
     assert f"recovered 1 job ({'j' * 100}) of {DEAD}" in caplog.text
 
 
+def test_a_look_at_many_owners_does_not_read_the_boot_of_this_machine_for_each(
+    recovery: Recovery, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With 3,000 processes, the one that looks at them all opened 6,000 files with each beat: 0.2 s of CPU."""
+    redis_client.hset("sidekiq_py:owners", mapping={f"other:{number}:def:1": ELSEWHERE for number in range(50)})
+    read: list[Path] = []
+    read_text = Path.read_text
+    monkeypatch.setattr(Path, "read_text", lambda path: (read.append(path), read_text(path))[1])
+
+    recovery.look()
+
+    assert len(read) <= 1
+
+
 def test_the_inboxes_of_an_owner_are_emptied_in_one_script(
     recovery: Recovery, link: Link, redis_client: redis.Redis
 ) -> None:

@@ -178,9 +178,9 @@ def _binding(name: str, queue: Any, conf: Any) -> _Binding:
         key = queue.get("routing_key") or queue.get("binding_key")
     else:
         exchange, key, kind = queue.exchange, queue.routing_key, None
-    return _Binding(
-        name,
-        getattr(exchange, "name", exchange) or conf.task_default_exchange,
-        kind or getattr(exchange, "type", None) or conf.task_default_exchange_type,
-        key or name,
-    )
+    exchange_name = getattr(exchange, "name", exchange)
+    if not exchange_name:
+        # As in Celery, this is the default exchange, with its type. Kombu says that one without a name is direct.
+        exchange_name, kind = conf.task_default_exchange, conf.task_default_exchange_type
+    kind = kind or getattr(exchange, "type", None) or conf.task_default_exchange_type
+    return _Binding(name, exchange_name, kind, key or name)

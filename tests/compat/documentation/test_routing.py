@@ -77,6 +77,21 @@ def test_queues_are_declared_with_exchanges_and_keys(routed: Any) -> None:
     assert (routed("feeds.import"), routed("other")) == ("feed_tasks", "default")
 
 
+def test_a_queue_without_an_exchange_is_bound_to_the_default_one(routed: Any) -> None:
+    """Section "Manual routing": a call with only a key finds its queue, because the default exchange is a topic."""
+    routed.app.conf.update(
+        task_default_queue="default",
+        task_queues=(Queue("default", routing_key="task.#"), Queue("feed_tasks", routing_key="feed.#")),
+        task_default_exchange="tasks",
+        task_default_exchange_type="topic",
+        task_default_routing_key="task.default",
+    )
+
+    queues = [routed("feeds.import", routing_key=key) for key in ("feed.import", "task.other")]
+
+    assert queues == ["feed_tasks", "default"]
+
+
 def test_exchanges_lead_to_queues(routed: Any) -> None:
     """Section "Defining queues": several queues on one exchange, several keys to one queue."""
     media = Exchange("media", type="direct")

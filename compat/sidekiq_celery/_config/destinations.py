@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from sidekiq_celery._config.routes import Router
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import ImproperlyConfigured
+from sidekiq_celery.utils.nodenames import WORKER_DIRECT_EXCHANGE, WORKER_DIRECT_QUEUE_FORMAT
 
 logger = logging.getLogger("celery.app.destinations")
 
@@ -137,6 +138,9 @@ class NameRouter(Router):
         if options.get("queue") or not (exchange or key):
             return None
         wanted = getattr(exchange, "name", exchange) or None
+        if wanted == WORKER_DIRECT_EXCHANGE and key:
+            # The key is the node name of a worker, whose queue of its own is not among those of the settings.
+            return WORKER_DIRECT_QUEUE_FORMAT.format(hostname=key)
         found = [binding.queue for binding in self._bindings if binding.matches(wanted, key)]
         if len(set(found)) > 1:
             self._log_ambiguous(wanted or "", found)

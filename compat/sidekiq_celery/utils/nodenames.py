@@ -21,7 +21,7 @@ __all__ = (
 NODENAME_SEP = "@"
 NODENAME_DEFAULT = "celery"
 WORKER_DIRECT_QUEUE_FORMAT = "{hostname}.dq2"
-_WORKER_DIRECT_EXCHANGE = "C.dq2"
+WORKER_DIRECT_EXCHANGE = "C.dq2"
 
 
 @lru_cache(maxsize=1)
@@ -36,7 +36,7 @@ def worker_direct(hostname: Any) -> Any:
 
     if isinstance(hostname, Queue):
         return hostname
-    return Queue(WORKER_DIRECT_QUEUE_FORMAT.format(hostname=hostname), Exchange(_WORKER_DIRECT_EXCHANGE), hostname)
+    return Queue(WORKER_DIRECT_QUEUE_FORMAT.format(hostname=hostname), Exchange(WORKER_DIRECT_EXCHANGE), hostname)
 
 
 def nodename(name: str, hostname: str) -> str:

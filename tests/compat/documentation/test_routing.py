@@ -92,6 +92,15 @@ def test_a_queue_without_an_exchange_is_bound_to_the_default_one(routed: Any) ->
     assert queues == ["feed_tasks", "default"]
 
 
+def test_a_task_is_routed_to_one_worker(routed: Any) -> None:
+    """Guide "Configuration", section "worker_direct": its node name is the key. No other worker has that queue."""
+    routed.app.conf.task_routes = {"tasks.add": {"exchange": "C.dq2", "routing_key": "w1@example.com"}}
+
+    by_route, by_call = routed("tasks.add"), routed("tasks.mul", exchange="C.dq2", routing_key="w2@example.com")
+
+    assert (by_route, by_call) == ("w1@example.com.dq2", "w2@example.com.dq2")
+
+
 def test_exchanges_lead_to_queues(routed: Any) -> None:
     """Section "Defining queues": several queues on one exchange, several keys to one queue."""
     media = Exchange("media", type="direct")

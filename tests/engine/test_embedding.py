@@ -74,7 +74,9 @@ def test_iterable_jobs_pause_after_the_worker_s_limit() -> None:
     assert steps[:3] == ["stop", "stop", "stop"]
 
 
-def test_an_item_that_takes_longer_than_a_stop_waits_is_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_item_that_takes_longer_than_a_stop_waits_is_named_in_the_log(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Sidekiq warns of it since 7.3.3: each deploy may cut such an item off, and it starts over."""
     steps: list[Any] = []
 
@@ -88,12 +90,14 @@ def test_an_item_that_takes_longer_than_a_stop_waits_is_named_in_the_log(caplog:
         def on_complete(self) -> None:
             steps.append("complete")
 
-    with caplog.at_level(logging.WARNING), sidekiq.embed(shutdown_timeout_seconds=1e-9):
+    # A second later at each look.
+    monkeypatch.setattr("sidekiq_py.jobs.iterable.monotonic", itertools.count().__next__)
+    with caplog.at_level(logging.WARNING), sidekiq.embed(shutdown_timeout_seconds=0.5):
         Slow.perform_async()
         eventually(lambda: "complete" in steps)
 
     [first, _] = [line for line in caplog.messages if "An item took" in line]
-    assert first.startswith("An item took 0.00 s, more than the 1e-09 s that a stop of this worker waits for it.")
+    assert first.startswith("An item took 1.00 s, more than the 0.5 s that a stop of this worker waits for it.")
 
 
 def test_it_works_in_a_directory_that_was_deleted(

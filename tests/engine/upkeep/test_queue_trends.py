@@ -99,5 +99,6 @@ def test_a_worker_notes_it_for_the_fleet(redis_client: redis.Redis, redis_url: s
     with WorkerProcess("interop_tests.support.python_jobs", redis_url=redis_url):
         eventually(lambda: redis_client.lrange("sidekiq_py:trend:elsewhere", 0, -1), 20)
 
-    [sample] = redis_client.lrange("sidekiq_py:trend:elsewhere", 0, -1)
+    # A second one is there if a minute has begun before the worker was stopped.
+    sample, *_ = redis_client.lrange("sidekiq_py:trend:elsewhere", 0, -1)
     assert sample.split(b":")[1] == b"1"

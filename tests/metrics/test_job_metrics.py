@@ -2,7 +2,6 @@
 
 import math
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +11,6 @@ pytest.importorskip("prometheus_client")
 
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.run import run_times
 from sidekiq_py.engine.run.metrics import ExecutionMetrics
 from sidekiq_py.engine.run.run_times import PROMETHEUS_BOUNDS
@@ -21,6 +19,16 @@ from sidekiq_py.metrics.job_metrics import JobMetrics, as_text, families, from_t
 from sidekiq_py.metrics.text import render
 from sidekiq_py.telemetry import JOB_EXCEPTION, JOB_STOP
 from sidekiq_py.wire.json_writer import display_text
+
+# What the two clocks say, in seconds. They stand still: whatever happens between two looks at them is no wait of a job.
+NOW = 1_800_000_000.0
+UPTIME = 5000.0
+
+
+@pytest.fixture(autouse=True)
+def _clocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sidekiq_py.engine.run.metrics.now_seconds", lambda: NOW)
+    monkeypatch.setattr("sidekiq_py.engine.run.metrics.monotonic", lambda: UPTIME)
 
 
 @pytest.fixture
@@ -34,8 +42,8 @@ def metrics() -> Iterator[JobMetrics]:
 
 def run(job_class: Any = "Mail", queue: str = "default", *, seconds: float = 0.2, waited: float = 2.0) -> None:
     """A job that succeeds."""
-    payload = {"class": job_class, "enqueued_at": time.time() - seconds - waited}
-    ExecutionMetrics().success_counter()(payload, queue, seconds, monotonic() - seconds)
+    payload = {"class": job_class, "enqueued_at": NOW - seconds - waited}
+    ExecutionMetrics().success_counter()(payload, queue, seconds, UPTIME - seconds)
 
 
 def fail(payload: dict[str, Any] | None = None, error: Exception | None = None, *, is_failure: bool = True) -> None:
@@ -66,7 +74,7 @@ def test_successes_and_failures_are_counted_by_class_and_queue(metrics: JobMetri
     assert found["sidekiq_jobs_failed_total", "Mail", "default"] == 1
     assert found["sidekiq_jobs_executed_total", "Mail", "low"] == 1
     assert found["sidekiq_job_runtime_seconds_sum", "Mail", "default"] == pytest.approx(0.4)
-    assert found["sidekiq_job_latency_seconds_sum", "Mail", "default"] == pytest.approx(2.0, abs=0.1)
+    assert found["sidekiq_job_latency_seconds_sum", "Mail", "default"] == pytest.approx(2.0)
 
 
 def test_successes_are_counted_without_an_event_of_their_own(metrics: JobMetrics) -> None:
@@ -101,9 +109,9 @@ def test_each_wait_falls_into_the_bucket_of_its_bound(metrics: JobMetrics, stamp
     count_success = ExecutionMetrics().success_counter()
     for waited in (-5.0, 12.0, 40.0, 400.0, 1e6):
         for _ in range(700):
-            enqueued_at = time.time() - 0.1 - waited
+            enqueued_at = NOW - 0.1 - waited
             given = enqueued_at if stamp == "seconds" else int(enqueued_at * 1000)
-            count_success({"class": "Mail", "enqueued_at": given}, "default", 0.1, monotonic() - 0.1)
+            count_success({"class": "Mail", "enqueued_at": given}, "default", 0.1, UPTIME - 0.1)
 
     samples = [sample for family in parse(render(families(metrics.counts()))) for sample in family.samples]
     reached = {
@@ -121,13 +129,13 @@ def test_each_wait_falls_into_the_bucket_of_its_bound(metrics: JobMetrics, stamp
 def test_a_stamp_that_is_no_moment_spoils_no_sum(metrics: JobMetrics, stamp: object) -> None:
     """Any program may write one. In the text for the sidecar of --processes, an infinite sum would be no number."""
     count_success = ExecutionMetrics().success_counter()
-    for enqueued_at in (stamp, time.time() - 2.1, stamp):
-        count_success({"class": "Mail", "enqueued_at": enqueued_at}, "default", 0.1, monotonic() - 0.1)
+    for enqueued_at in (stamp, NOW - 2.1, stamp):
+        count_success({"class": "Mail", "enqueued_at": enqueued_at}, "default", 0.1, UPTIME - 0.1)
         fail({"class": "Mail", "enqueued_at": stamp})
 
     there = from_text(as_text(metrics.counts()))
     [row] = summed([there, there]).values()
-    assert row[run_times.LATENCY] == pytest.approx(4.0, abs=0.2)
+    assert row[run_times.LATENCY] == pytest.approx(4.0)
 
 
 def test_latencies_that_were_read_are_kept_no_longer(metrics: JobMetrics) -> None:
@@ -136,7 +144,7 @@ def test_latencies_that_were_read_are_kept_no_longer(metrics: JobMetrics) -> Non
     count_success = counting.success_counter()
     for number in range(600):
         for _ in range(190):
-            count_success({"class": f"Mail{number}", "enqueued_at": 1.0}, "default", 0.1, monotonic() - 0.1)
+            count_success({"class": f"Mail{number}", "enqueued_at": 1.0}, "default", 0.1, UPTIME - 0.1)
     before = sum(map(len, counting._latencies.values()))
 
     metrics.counts()
@@ -152,7 +160,7 @@ def test_what_is_read_meanwhile_never_falls(metrics: JobMetrics) -> None:
 
     def work() -> None:
         for _ in range(60_000):
-            count_success({"class": "Mail", "enqueued_at": 1.0}, "default", 0.1, monotonic() - 0.1)
+            count_success({"class": "Mail", "enqueued_at": 1.0}, "default", 0.1, UPTIME - 0.1)
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -194,7 +202,7 @@ def test_a_class_that_is_no_text_is_counted_as_one(metrics: JobMetrics) -> None:
 def test_an_active_job_counts_under_its_own_class(metrics: JobMetrics) -> None:
     """Not under Rails' wrapper."""
     payload = {"class": "Sidekiq::ActiveJob::Wrapper", "wrapped": "MailJob"}
-    ExecutionMetrics().success_counter()(payload, "default", 0.1, monotonic() - 0.1)
+    ExecutionMetrics().success_counter()(payload, "default", 0.1, UPTIME - 0.1)
 
     assert values(metrics)["sidekiq_jobs_executed_total", "MailJob", "default"] == 1
 

@@ -76,14 +76,14 @@ def test_a_terminal_does_not_obey_what_a_name_says(run, redis_client, arguments,
 def test_a_silent_process_is_shown_as_such_and_may_not_react(run, fleet):
     """As in top. It reads its signals with its heartbeat, so the promise of ten seconds does not hold."""
     fleet.hset("app:2:bb", mapping={"beat": time.time(), "quiet": "true"})
-    fleet.hset("rails:1:aa", mapping={"beat": time.time() - 40, "quiet": "true"})
+    fleet.hset("rails:1:aa", mapping={"beat": time.time() - 9030, "quiet": "true"})
 
     states = {line.split()[0]: line.split()[-1] for line in run("processes").output.splitlines()}
     told = run("processes", "dump", "app:2:bb", "rails:1:aa").output.splitlines()
 
     assert (states["app:2:bb"], states["rails:1:aa"]) == ("quiet", "silent")
     assert [line.partition(":")[0] for line in told] == ["app", "rails", "rails"]
-    assert told[2].startswith("rails:1:aa has sent no heartbeat for 40s. If it hangs or is gone, it will not react")
+    assert told[2].startswith("rails:1:aa has sent no heartbeat for 2h 30m. If it hangs or is gone, it will not react")
 
 
 @pytest.mark.parametrize(("left_seconds", "state"), [(60, "python"), (30, "silent")])

@@ -2,9 +2,11 @@
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,6 +27,13 @@ def _program(redis_url: str) -> Iterator[None]:
     yield
     sync_client.current().close()
     program.reset()
+
+
+@pytest.fixture
+def still_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wall clock stands still, so that an age is shown as the one that was given, however slow the machine is."""
+    now = time.time()
+    monkeypatch.setattr("sidekiq_py.clock.time", SimpleNamespace(**{**vars(time), "time": lambda: now}))
 
 
 @pytest.fixture

@@ -88,6 +88,7 @@ def test_a_list_without_jobs_says_when_jobs_come_and_offers_nothing_to_do_with_t
     assert "Act on all" not in page.shown
 
 
+@pytest.mark.usefixtures("still_clock")
 def test_the_overview_counts_what_there_is(viewer, redis_client, payload, failed):
     """Queues, sets and processes by language."""
     fill(redis_client, payload, 3, "low")
@@ -330,6 +331,7 @@ def test_busy_shows_labels_and_the_queues_of_each_capsule(viewer, redis_client):
     assert "py:2:bbb shop Python, as Sidekiq 8.1.7 default: a b 0 of 5" in shown
 
 
+@pytest.mark.usefixtures("still_clock")
 def test_a_process_that_has_stopped_beating_is_silent_and_comes_first(viewer, redis_client):
     """As in `top`: it looks busy until its entry expires, and among a hundred others nobody would find it."""
     enter_process(redis_client, "rb:1:aaa")
@@ -340,7 +342,7 @@ def test_a_process_that_has_stopped_beating_is_silent_and_comes_first(viewer, re
     shown = viewer.get("/busy").shown
 
     assert "2 processes, 1 silent, 0 of 10 threads busy" in shown
-    assert re.search(r"rb:2:bbb .* 3[01] s ago silent rb:1:aaa", shown)
+    assert re.search(r"rb:2:bbb .* 30 s ago silent rb:1:aaa", shown)
     assert shown.count("silent") == 2
 
 
@@ -361,7 +363,11 @@ def test_a_process_with_a_wrong_clock_was_heard_from_when_redis_says(viewer, red
     for seconds in (-3600, 3600):
         redis_client.hset("rb:1:aaa", "beat", now_seconds() + seconds)
 
-        assert re.search(r"rb:1:aaa .* [34] s ago", viewer.get("/busy").shown)
+        least = 60 - redis_client.pttl("rb:1:aaa") / 1000
+        [shown] = re.findall(r"rb:1:aaa .* (\d+) s ago", viewer.get("/busy").shown)
+        most = 60 - redis_client.pttl("rb:1:aaa") / 1000
+
+        assert round(least) - 1 <= int(shown) <= round(most) + 1
 
 
 def test_many_processes_have_a_link_to_the_running_jobs_below_them(viewer, redis_client, payload):
@@ -736,6 +742,7 @@ def test_the_queue_of_each_listed_job_leads_to_its_page(viewer, failed, path, in
     ]
 
 
+@pytest.mark.usefixtures("still_clock")
 @pytest.mark.parametrize(("path", "into"), [("/retries", "retry"), ("/scheduled", "schedule")])
 def test_a_job_whose_time_has_come_is_due(viewer, failed, path, into):
     """No process has enqueued it. "Next try: 10 m ago" would read as if it had been tried."""
@@ -743,8 +750,8 @@ def test_a_job_whose_time_has_come_is_due(viewer, failed, path, into):
     failed("j2", at=610, into=into)
     failed("j3", at=-600, into="dead")
 
-    assert re.search(r"due 10 m( 1 s)? ago .* in 10 m", viewer.get(path).shown)
-    assert re.search(r"(Next try|Runs) due 10 m( 1 s)? ago \(20", viewer.get("/job?jid=j1").shown)
+    assert re.search(r"due 10 m ago .* in 10 m", viewer.get(path).shown)
+    assert re.search(r"(Next try|Runs) due 10 m ago \(20", viewer.get("/job?jid=j1").shown)
     assert "due" not in viewer.get("/dead").shown + viewer.get("/job?jid=j3").shown
 
 
@@ -1273,6 +1280,7 @@ def test_a_page_that_is_refreshed_asks_once_a_second(viewer, redis_client, paylo
     assert made.count == 1
 
 
+@pytest.mark.usefixtures("still_clock")
 @pytest.mark.parametrize("path", ["/", "/queues", "/queue?name=low"])
 def test_the_trend_of_a_queue_reaches_back_to_before_anybody_looked(visitor, redis_client, payload, path):
     """Even a new dashboard shows size and latency, with a gap while no worker was running."""

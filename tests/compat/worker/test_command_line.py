@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -749,8 +750,13 @@ def test_beat_runs_beside_a_worker(
 
 def _family_of(pid: int) -> set[int]:
     """The processes of a prefork worker: its children, remote control and beat. Each leads a process group."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return {child for child in map(int, children) if os.getpgid(child) == child}
+    found = set()
+    for child in map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
+        # One that was killed may be reaped in the meantime.
+        with suppress(ProcessLookupError):
+            if os.getpgid(child) == child:
+                found.add(child)
+    return found
 
 
 @pytest.mark.kill

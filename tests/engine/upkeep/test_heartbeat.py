@@ -17,6 +17,7 @@ from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.wire.dialect import Dialect
 from sidekiq_py.wire.process_info import CapsuleFacts, ProcessFacts
+from tests.support.cutting_proxy import CuttingProxy
 from tests.support.missing_tools import skip_or_fail
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
@@ -211,13 +212,14 @@ def test_an_outage_is_reported_once_and_its_end_logged(
     beating.close()
 
 
-def test_a_slow_connection_is_warned_of(
-    beating: Beating, redis_client: redis.Redis, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_slow_connection_is_warned_of(redis_server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
     """After five bad readings in a row, and not again before the next five."""
-    for _ in range(6):
-        redis_client.client_pause(150, all=True)
-        beating.heartbeat.beat()
+    with CuttingProxy(redis_server.port) as proxy:
+        proxy.delay_seconds = 0.1
+        beating = Beating(proxy.url)
+        for _ in range(6):
+            beating.heartbeat.beat()
+        beating.close()
 
     assert caplog.text.count("performing extremely poorly") == 1
 

@@ -2,7 +2,6 @@
 
 import pickle
 import sys
-import threading
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -18,7 +17,7 @@ from sidekiq_celery.backends.redis_errors import as_redis_pys
 from sidekiq_celery.exceptions import SecurityError
 
 from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError, ReplyLostError
-from tests.support.redis_server import RedisServer
+from tests.support.redis_server import LOADS_SLOWLY, RedisServer
 
 
 class Outer:
@@ -268,27 +267,15 @@ def test_a_redis_that_loads_its_data_is_out_of_reach(
     make_app: Callable[..., Celery], new_redis_server: Callable[..., RedisServer]
 ) -> None:
     """As redis-py has it: who tries again after a lost connection tries again now, too."""
-    server = new_redis_server(
-        config={"enable-debug-command": "yes", "key-load-delay": "200", "loading-process-events-interval-bytes": "1024"}
-    )
-    client = server.client()
-    client.mset({f"key {number}": "x" * 100 for number in range(3000)})
+    server = new_redis_server(config=LOADS_SLOWLY)
     app = make_app(result_backend=server.url)
     assert app.AsyncResult("a").state == "PENDING"
-    loading = threading.Thread(target=lambda: client.execute_command("DEBUG", "RELOAD"))
 
-    def ask_until_it_has_loaded() -> None:
-        loading.start()
-        while loading.is_alive():
-            _ = app.AsyncResult("a").state
-
-    with pytest.raises(redis.ConnectionError, match="LOADING") as refused:
-        ask_until_it_has_loaded()
+    with server.loading(), pytest.raises(redis.ConnectionError, match="LOADING") as refused:
+        _ = app.AsyncResult("a").state
 
     assert isinstance(refused.value, RedisConnectionError)
-    loading.join()
     assert app.AsyncResult("a").state == "PENDING"
-    client.close()
 
 
 def test_purging_without_redis_raises_kombus_error(make_app: Callable[..., Celery]) -> None:

@@ -126,8 +126,9 @@ def test_a_stop_does_not_wait_for_an_end_that_cannot_be_written_without_files(
     start_worker: Callable[..., WorkerProcess], redis_client: redis.Redis, redis_url: str, tmp_path: Path
 ) -> None:
     """Celery's workers wait for jobs without a limit, so such a stop would take a week."""
+    may_end = tmp_path / "may end"
     (tmp_path / "greedy_jobs.py").write_text(
-        "import resource, time\n"
+        "import os, resource, time\n"
         "import sidekiq_py as sidekiq\n"
         "from sidekiq_py.engine.upkeep import open_files\n"
         "open_files.PATIENCE_SECONDS = 2\n"
@@ -135,7 +136,8 @@ def test_a_stop_does_not_wait_for_an_end_that_cannot_be_written_without_files(
         "def greedy():\n"
         "    resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))\n"
         "    print('no more files', flush=True)\n"
-        "    time.sleep(1)\n"
+        f"    while not os.path.exists({str(may_end)!r}):\n"
+        "        time.sleep(0.01)\n"
         "    raise ValueError\n"
     )
     worker = start_worker("greedy_jobs", arguments=["-t", "600"])
@@ -143,6 +145,7 @@ def test_a_stop_does_not_wait_for_an_end_that_cannot_be_written_without_files(
     eventually(lambda: "no more files" in worker.log)
 
     redis_client.client_kill_filter(_type="normal", skipme=True)
+    may_end.touch()
     worker.send_signal(signal.SIGTERM)
 
     assert worker.wait(40) == 0

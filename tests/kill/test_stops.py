@@ -61,12 +61,13 @@ def test_jobs_that_heed_shutdown_go_back_and_run_elsewhere(fleet: Fleet, report:
     eventually(lambda: fleet.client.get("stat:processed") == b"8")
 
 
-def test_quiet_gives_the_buffer_back_at_once(fleet: Fleet, report: Callable[[object], None]) -> None:
+def test_quiet_gives_the_buffer_back_at_once(fleet: Fleet, report: Callable[[object], None], tmp_path: Path) -> None:
     """Jobs that were fetched ahead behind long ones; those that run go on."""
+    may_end = tmp_path / "may end"
     worker = fleet.start(concurrency=3, buffer_seconds=60)
     # Short jobs first, so that the worker fetches ahead; then it is busy with long ones.
     jobs = [job_text(number) for number in range(2000)]
-    jobs += [job_text(2000 + number, "stubborn", [5]) for number in range(3)]
+    jobs += [job_text(2000 + number, args=[str(may_end)]) for number in range(3)]
     jobs += [job_text(2003 + number) for number in range(100)]
     push_jobs(fleet.client, jobs)
     eventually(lambda: fleet.ledger.count(STARTED) >= 2003)
@@ -74,10 +75,11 @@ def test_quiet_gives_the_buffer_back_at_once(fleet: Fleet, report: Callable[[obj
     worker.send_signal(signal.SIGTSTP)
     asked_at = time.monotonic()
 
-    eventually(lambda: fleet.in_flight_of(worker.pid) <= 3, 4)
+    eventually(lambda: fleet.in_flight_of(worker.pid) <= 3)
     took = time.monotonic() - asked_at
     fleet.start()
     eventually(lambda: fleet.ledger.count(STARTED) == 2103)
+    may_end.touch()
     fleet.wait_until_done()
     books = fleet.books(2103)
     report(f"{books}; the buffer was back after {took * 1000:.0f} ms")
@@ -104,15 +106,17 @@ def test_a_worker_that_stops_in_order_leaves_nothing_behind(fleet: Fleet, report
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["thread", "loop"])
 def test_a_job_that_ends_in_a_stop_while_redis_refuses_writes_runs_once(
-    fleet: Fleet, report: Callable[[object], None], is_async: bool
+    fleet: Fleet, report: Callable[[object], None], tmp_path: Path, is_async: bool
 ) -> None:
     """As in a deploy during a failover. The stop has time, so it waits until Redis accepts the acknowledgement."""
+    may_end = tmp_path / "may end"
     worker = fleet.start(concurrency=1, shutdown_timeout_seconds=60, has_async_jobs=True)
-    push_jobs(fleet.client, [job_text(0, "atick" if is_async else "tick", [0.5])])
+    push_jobs(fleet.client, [job_text(0, "atick" if is_async else "tick", [str(may_end)])])
     eventually(lambda: fleet.ledger.count(STARTED) == 1)
     fleet.client.config_set("min-replicas-to-write", 1)
     try:
         worker.send_signal(signal.SIGTERM)
+        may_end.touch()
         eventually(lambda: fleet.ledger.count(ENDED) == 1)
         with pytest.raises(AssertionError, match="still runs"):
             worker.wait(1)
@@ -128,13 +132,14 @@ def test_a_job_that_ends_in_a_stop_while_redis_refuses_writes_runs_once(
 
 
 MEMBER = """
-import time
+import os, time
 import sidekiq_py as sidekiq
 
 @sidekiq.job(name="Member")
-def run():
+def run(may_end):
     print("begins", flush=True)
-    time.sleep(0.5)
+    while not os.path.exists(may_end):
+        time.sleep(0.01)
     print("ends", flush=True)
 """
 
@@ -148,9 +153,12 @@ def test_an_end_that_was_refused_before_the_stop_is_written_before_the_process_e
     """
     (tmp_path / "member_jobs.py").write_text(MEMBER)
     worker = start_worker("member_jobs", arguments=["-c", "1", "-t", "60"])
-    Client(redis_url, sidekiq_version="7").push({"class": "Member", "args": [], "sidekiq_py_batch": ["gone", 0]})
+    may_end = tmp_path / "may end"
+    job = {"class": "Member", "args": [str(may_end)], "sidekiq_py_batch": ["gone", 0]}
+    Client(redis_url, sidekiq_version="7").push(job)
     eventually(lambda: "begins" in worker.log)
     redis_client.config_set("min-replicas-to-write", 1)
+    may_end.touch()
     try:
         eventually(lambda: "finished jobs stay in flight until Redis accepts writes again" in worker.log)
     finally:
@@ -164,15 +172,18 @@ def test_an_end_that_was_refused_before_the_stop_is_written_before_the_process_e
 
 
 def test_a_worker_stops_though_redis_is_gone(
-    durable_fleet: Fleet, durable_server: RedisServer, report: Callable[[object], None]
+    durable_fleet: Fleet, durable_server: RedisServer, tmp_path: Path, report: Callable[[object], None]
 ) -> None:
     """What it could not hand in runs again when Redis is back: it was in flight all the time."""
     fleet = durable_fleet
     worker = fleet.start(shutdown_timeout_seconds=1, socket_timeout_seconds=1)
-    texts = [job_text(0, "boom", [1]), job_text(1, args=[1]), *[job_text(n, "stubborn", [20]) for n in range(2, 5)]]
+    may_end = tmp_path / "may end"
+    texts = [job_text(0, "boom", [str(may_end)]), job_text(1, args=[str(may_end)])]
+    texts += [job_text(n, "stubborn", [20]) for n in range(2, 5)]
     push_jobs(fleet.client, [*texts, *[job_text(n) for n in range(5, 50)]])
     eventually(lambda: fleet.ledger.count(STARTED) == 5)
     durable_server.stop()
+    may_end.touch()
     asked_at = time.monotonic()
     worker.send_signal(signal.SIGTERM)
 

@@ -211,24 +211,31 @@ class Program:
 
     # ---- jobs; the first argument is the job's number
 
-    def tick(self, number: int, seconds: float = 0.0) -> None:
-        """Takes *seconds*, and succeeds."""
+    def tick(self, number: int, until: float | str = 0.0) -> None:
+        """Takes that many seconds, or until a file of that name is there, and succeeds."""
         self._ledger.note(STARTED, number)
         if self._settings.fault == "in perform":
             self._countdown()
-        if seconds:
-            time.sleep(seconds)
+        if isinstance(until, str):
+            while not os.path.exists(until):
+                time.sleep(0.01)
+        elif until:
+            time.sleep(until)
         self._ledger.note(ENDED, number)
 
-    async def atick(self, number: int, seconds: float = 0.0) -> None:
+    async def atick(self, number: int, until: float | str = 0.0) -> None:
         """The same on the event loop."""
         self._ledger.note(STARTED, number)
-        await asyncio.sleep(seconds)
+        if isinstance(until, str):
+            while not os.path.exists(until):
+                await asyncio.sleep(0.01)
+        else:
+            await asyncio.sleep(until)
         self._ledger.note(ENDED, number)
 
-    def boom(self, number: int, seconds: float = 0.0) -> None:
-        """Takes *seconds*, and fails."""
-        self.tick(number, seconds)
+    def boom(self, number: int, until: float | str = 0.0) -> None:
+        """As long as `tick`, and fails."""
+        self.tick(number, until)
         raise ValueError("boom")
 
     def stubborn(self, number: int, seconds: float) -> None:

@@ -111,8 +111,11 @@ def test_a_receiver_hears_a_worker_and_its_tasks(start: StartWorker, project: Mo
             done = project.add.delay(1, 2)
             while done.id not in state.tasks or state.tasks[done.id].state != "SUCCESS":
                 next(messages)
+            # One that has sent no heartbeat for a moment, as on a busy machine, is alive again with the next one.
+            while not (alive := [worker.hostname for worker in state.alive_workers()]):
+                next(messages)
 
-    assert [worker.hostname for worker in state.alive_workers()] == ["ours@here"]
+    assert alive == ["ours@here"]
     assert state.tasks[done.id].result == "3"
 
 

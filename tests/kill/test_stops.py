@@ -40,10 +40,13 @@ def test_jobs_that_ignore_shutdown_run_once_more_and_never_twice_at_a_time(
     eventually(lambda: fleet.client.get("stat:processed") == b"5")
 
 
-def test_jobs_that_heed_shutdown_go_back_and_run_elsewhere(fleet: Fleet, report: Callable[[object], None]) -> None:
+def test_jobs_that_heed_shutdown_go_back_and_run_elsewhere(
+    fleet: Fleet, report: Callable[[object], None], tmp_path: Path
+) -> None:
     """Each as soon as it has ended, with nothing counted and no retry written."""
+    may_end = tmp_path / "may end"
     first = fleet.start(shutdown_timeout_seconds=0.3)
-    push_jobs(fleet.client, [job_text(number, "heedful", [8]) for number in range(8)])
+    push_jobs(fleet.client, [job_text(number, "heedful", [str(may_end)]) for number in range(8)])
     eventually(lambda: fleet.ledger.count(STARTED) == 5)
     second = fleet.start(concurrency=10)
     eventually(lambda: fleet.ledger.count(STARTED) == 8)
@@ -51,6 +54,7 @@ def test_jobs_that_heed_shutdown_go_back_and_run_elsewhere(fleet: Fleet, report:
     first.send_signal(signal.SIGTERM)
 
     assert first.wait(60) == 0
+    may_end.touch()
     fleet.wait_until_done()
     second.stop()
     books = fleet.books(8)

@@ -250,12 +250,12 @@ class Program:
                 pass
         self._ledger.note(ENDED, number)
 
-    def heedful(self, number: int, seconds: float) -> None:
-        """Takes *seconds*, or less when it is told to stop."""
+    def heedful(self, number: int, until: float | str) -> None:
+        """As long as `tick`, or less when it is told to stop."""
         self._ledger.note(STARTED, number)
-        end = time.monotonic() + seconds
+        begun = time.monotonic()
         try:
-            while time.monotonic() < end:
+            while not os.path.exists(until) if isinstance(until, str) else time.monotonic() < begun + until:
                 time.sleep(0.01)
         except BaseException:
             self._ledger.note(CUT_OFF, number)

@@ -55,11 +55,13 @@ def enter_process(redis_client, identity, *, labels=(), queues=("default",), run
         redis_client.hset(f"{identity}:work", f"t{number}", json.dumps(work))
 
 
-def fill(redis_client, payload, count, queue="default"):
+def fill(redis_client, payload, count, queue="default", *, seconds_ago=90):
     """Push *count* jobs; the first one runs next."""
     redis_client.sadd("queues", queue)
     for number in range(count):
-        redis_client.lpush(f"queue:{queue}", payload(f"{number:024}", args=[number], enqueued_at=now_seconds() - 90))
+        redis_client.lpush(
+            f"queue:{queue}", payload(f"{number:024}", args=[number], enqueued_at=now_seconds() - seconds_ago)
+        )
 
 
 @pytest.mark.parametrize(
@@ -1284,7 +1286,7 @@ def test_a_page_that_is_refreshed_asks_once_a_second(viewer, redis_client, paylo
 @pytest.mark.parametrize("path", ["/", "/queues", "/queue?name=low"])
 def test_the_trend_of_a_queue_reaches_back_to_before_anybody_looked(visitor, redis_client, payload, path):
     """Even a new dashboard shows size and latency, with a gap while no worker was running."""
-    fill(redis_client, payload, 3, "low")
+    fill(redis_client, payload, 3, "low", seconds_ago=30)
     minute = int(now_seconds()) // 60 * 60
     samples = [f"{minute - 60 * ago}:{ago}:{ago}.5" for ago in (90, 89, 88, 3, 2, 1)]
     redis_client.rpush("sidekiq_py:trend:low", *samples)

@@ -80,6 +80,17 @@ def test_a_daily_run_stays_at_its_time_of_day_when_clocks_change(
     assert daily.is_due(last) == (False, hours * 3600)
 
 
+def test_crontabs_rest_in_the_hour_that_comes_twice(app: Celery) -> None:
+    """As in Celery, even those of every minute: the next run is the first one after the last one's time of day."""
+    app.conf.timezone = "Europe/Berlin"
+    now = datetime(2027, 10, 31, 1, 10, tzinfo=UTC)
+    last = at(2027, 10, 31, 2, 59, zone="Europe/Berlin")
+
+    every_minute = crontab(nowfun=lambda: now, app=app)
+
+    assert every_minute.is_due(last) == (False, 50 * 60)
+
+
 def test_an_interval_is_elapsed_time_when_clocks_change(app: Celery) -> None:
     """An hour after 02:30 of the night with two of them is the second 02:30."""
     app.conf.timezone = "Europe/Berlin"

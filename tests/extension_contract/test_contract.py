@@ -15,6 +15,7 @@ from sidekiq_py import program
 from sidekiq_py.api import BulkResult, DeadSet, Queue, RetrySet, ScheduledSet
 from sidekiq_py.client.async_client import AsyncClient
 from sidekiq_py.client.sync_client import Client
+from sidekiq_py.clock import now_seconds
 from sidekiq_py.engine.report.job_context import JobContext
 from sidekiq_py.engine.run.attempt import Surroundings
 from sidekiq_py.errors import ConfigError, Shutdown
@@ -39,6 +40,7 @@ from tests.support.waiting import eventually
 
 # What a hook may raise by mistake; `finally` and `except BaseException` are all that see some of them.
 ERRORS = [kind("no") for kind in (ValueError, SystemExit, asyncio.CancelledError, GeneratorExit, KeyboardInterrupt)]
+LATER = float(int(now_seconds()) + 86_400)
 
 
 def counts(redis_client: redis.Redis) -> dict[str, int]:
@@ -418,7 +420,7 @@ class TestEnd:
     ):
         """The end is in the script that takes it out of the set."""
         client = Client(redis_url, sidekiq_version="7.3.2")
-        client.push({"class": "run", "args": [1], "at": 2_000_000_000})
+        client.push({"class": "run", "args": [1], "at": LATER})
         [member] = redis_client.zrange("schedule", 0, -1)
         redis_client.zadd("schedule", {member: 1.0})
         worker.client.middleware = sidekiq.client_middleware.copy()
@@ -486,8 +488,8 @@ class TestEnd:
         """By the data API: out of a queue, a set, and into the dead set."""
         client = Client(redis_url, sidekiq_version="7.3.2")
         client.push({"class": "run", "args": [1]})
-        client.push({"class": "run", "args": [2], "at": 2_000_000_000})
-        client.push({"class": "run", "args": [3], "at": 2_000_000_001})
+        client.push({"class": "run", "args": [2], "at": LATER})
+        client.push({"class": "run", "args": [3], "at": LATER + 1})
 
         assert next(iter(Queue("default", client=client))).delete()
         killed, deleted = ScheduledSet(client=client)
@@ -506,7 +508,7 @@ class TestEnd:
         tally.at_end = lambda end: [(BLIND.name, "blind", end.kind)]
         redis_client.set("blind", "no hash")
         client = Client(redis_url, sidekiq_version="7.3.2")
-        client.push({"class": "run", "args": [1], "at": 2_000_000_000})
+        client.push({"class": "run", "args": [1], "at": LATER})
         waiting = ScheduledSet(client=client)
 
         result = act(waiting, waiting)
@@ -526,12 +528,12 @@ class TestEnd:
 class TestAdmit:
     def test_a_postponed_job_waits_and_is_not_counted(self, redis_client, redis_url, tally: Tally, worker: Worker):
         """Its bytes stand in `schedule` as they were."""
-        tally.admits = lambda job: Postpone(2_000_000_000.0, "the limit is reached")
+        tally.admits = lambda job: Postpone(LATER, "the limit is reached")
         Client(redis_url, sidekiq_version="7.3.2").push({"class": "run", "args": [1]})
         raw = redis_client.lindex("queue:default", 0)
         worker.start()
 
-        eventually(lambda: redis_client.zrange("schedule", 0, -1, withscores=True) == [(raw, 2_000_000_000.0)])
+        eventually(lambda: redis_client.zrange("schedule", 0, -1, withscores=True) == [(raw, LATER)])
         worker.stop()
         assert (worker.ran, tally.ends, redis_client.get("stat:processed")) == ([], [], None)
 
@@ -545,7 +547,7 @@ class TestAdmit:
             raise error
 
         monkeypatch.setattr(Tally, "forget_run", fail)
-        worker.admit_run = lambda payload, dialect: (b"later", 2_000_000_000.0)
+        worker.admit_run = lambda payload, dialect: (b"later", LATER)
         Client(redis_url, sidekiq_version="7.3.2").push({"class": "run", "args": [1]})
         worker.start()
 

@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any, Literal, NamedTuple, TypeVar
-from weakref import WeakKeyDictionary
 
 from anyio import CapacityLimiter, to_thread
+from anyio.lowlevel import RunVar
 from jinja2 import ChoiceLoader, DictLoader, Environment, PackageLoader, StrictUndefined
 
 import sidekiq_py
@@ -290,10 +290,7 @@ class Server:
     watch: Watch = field(init=False)
     examiner: BackgroundValue[Examined] = field(init=False)
     is_out_of_reach: bool = field(init=False, default=False)
-    # A limiter belongs to one event loop, and a program may serve the dashboard in several.
-    _threads: WeakKeyDictionary[asyncio.AbstractEventLoop, CapacityLimiter] = field(
-        init=False, default_factory=WeakKeyDictionary
-    )
+    _threads: RunVar[CapacityLimiter] = field(init=False)
 
     def __post_init__(self) -> None:
         try:
@@ -303,6 +300,9 @@ class Server:
         except ConfigError as error:
             raise ConfigError(f"the server {self.name}: {error}" if self.name else str(error)) from None
         self.watch = Watch(self.pool)
+        # A limiter belongs to one event loop, of asyncio or trio, and a program may serve the dashboard in several.
+        # Older releases of anyio know the variable by its name.
+        self._threads = RunVar(f"sidekiq_py.web {id(self)}")
         self.examiner = BackgroundValue("sidekiq.web/doctor", partial(_examined, self.pool), _EXAMINED_SECONDS)
 
     @property
@@ -318,10 +318,10 @@ class Server:
 
     async def run(self, work: Callable[[], T]) -> T:
         """Like `run_here`, but in one of this server's threads, so that a server that hangs blocks nothing else."""
-        loop = asyncio.get_running_loop()
-        limiter = self._threads.get(loop)
+        limiter = self._threads.get(None)
         if limiter is None:
-            limiter = self._threads[loop] = CapacityLimiter(_MOST_THREADS)
+            limiter = CapacityLimiter(_MOST_THREADS)
+            self._threads.set(limiter)
         return await to_thread.run_sync(self.run_here, work, limiter=limiter)
 
     def run_here(self, work: Callable[[], T]) -> T:

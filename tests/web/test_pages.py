@@ -978,6 +978,14 @@ def test_visitors_in_one_event_loop_hold_up_none_in_another(redis_url):
         assert many.result() == [True] * 60
 
 
+def test_a_server_is_looked_at_in_a_loop_of_trio(redis_url):
+    """Hypercorn can run the dashboard there: Starlette and anyio know both."""
+    trio = pytest.importorskip("trio")
+    server = site.Server("", redis_url)
+
+    assert trio.run(server.run, lambda: "seen") == "seen"
+
+
 def test_the_menu_says_which_server_is_out_of_reach(redis_url, visitor):
     """According to the last page of that server; the title of each page names its server."""
     operator = visitor("operator", servers={"home": redis_url, "abroad": "redis://127.0.0.1:1/0"})

@@ -22,7 +22,7 @@ from sidekiq_py import program
 from sidekiq_py.api import AuditLog, Deploy, OverviewScope
 from sidekiq_py.clock import monotonic, now_seconds
 from sidekiq_py.doctor.finding import ok
-from sidekiq_py.errors import RedisConnectionError, RedisError
+from sidekiq_py.errors import RedisError
 from sidekiq_py.extension import DoctorCheck, Extension, Pool, RedisSettings
 from sidekiq_py.web import JobLink, Page, Redaction, asgi_app, places, site, text
 from sidekiq_py.wire import metrics_keys
@@ -243,7 +243,7 @@ def test_the_overview_says_when_its_findings_are_old(visitor, redis_client, payl
 
     def look(pool):
         if is_cut_off.is_set():
-            raise RedisConnectionError("Timeout reading from socket")
+            raise RedisError("Timeout reading from socket")
         yield ok("All is well.")
 
     class Slow(Extension):

@@ -40,7 +40,15 @@ class SharedPromise(promise):  # type: ignore[misc]
             if not (self.ready or self.failed or self.cancelled):
                 self._waiting.append(waits)
                 return waits
-        return super().then(waits)
+        # Not left to vine, which would tell it again if this fails now or later.
+        if self.cancelled:
+            waits.cancel()
+        elif self.failed:
+            waits.throw(self.reason)
+        else:
+            args, kwargs = self.value
+            waits(*args, **kwargs)
+        return waits
 
     def cancel(self) -> None:
         """Call none of the callbacks."""

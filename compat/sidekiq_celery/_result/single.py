@@ -212,8 +212,9 @@ class AsyncResult(Tree, Generic[R_co]):
         meta = self._get_task_meta() if self._cache is None else self._cache
         value = meta["result"]
         if propagate and meta["status"] in states.PROPAGATE_STATES:
-            # Another thread may have read it, and not called those that wait for it yet.
-            self.on_ready(self)
+            if not self.on_ready.ready:
+                # Another thread may have read it, and not called those that wait for it yet.
+                self.on_ready(self)
             self.throw(value)
         if callback is not None:
             callback(self.id, value)

@@ -18,6 +18,7 @@ from sidekiq_celery.backends import listening
 from sidekiq_celery.backends.listening import Listener
 from sidekiq_celery.exceptions import TimeoutError
 from sidekiq_celery.result import AsyncResult, ResultSet
+from vine import promise
 
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.no_more_threads import without_more_threads
@@ -404,6 +405,45 @@ def test_callbacks_that_are_added_while_a_promise_fails_are_told() -> None:
         promise = new_promise()
 
         assert told_by_threads(promise, partial(promise.throw, ValueError("no"))) == ({0, 1, 2, 3, 4}, {False})
+
+
+def test_a_callback_that_is_added_while_a_promise_fails_is_told_once() -> None:
+    """It may be added after the promise has failed, and before all others have been told."""
+    told: list[BaseException] = []
+    error = ValueError("no")
+    shared = new_promise(on_error=lambda _: shared.then(print, on_error=told.append))
+
+    shared.throw(error)
+
+    assert told == [error]
+
+
+def test_a_callback_that_was_called_hears_of_no_error(app: Celery) -> None:
+    """A task has ended, whether with an error or not; `get` raises that error afterwards."""
+    app.backend.mark_as_failure("told", ValueError("no"))
+    result = app.AsyncResult("told")
+    called, told = [], []
+    assert result.failed()
+    result.then(called.append, on_error=told.append)
+
+    with pytest.raises(ValueError, match="no"):
+        result.get(timeout=LONG)
+
+    assert (called, told) == ([result], [])
+
+
+def test_a_promise_of_the_program_is_called_once_although_its_result_is_got_again(app: Celery) -> None:
+    """A promise of vine, with a function, calls that each time."""
+    app.backend.mark_as_failure("its-own", ValueError("no"))
+    result = app.AsyncResult("its-own")
+    calls: list[Any] = []
+    result.on_ready = promise(calls.append)
+
+    for _ in range(2):
+        with pytest.raises(ValueError, match="no"):
+            result.get(timeout=LONG)
+
+    assert calls == [result]
 
 
 def test_callbacks_that_are_added_while_a_promise_is_cancelled_are_cancelled() -> None:

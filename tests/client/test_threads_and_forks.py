@@ -180,6 +180,22 @@ def test_threads_that_share_such_a_child_leave_the_connections_of_its_parent_alo
     assert os.waitstatus_to_exitcode(status) == 0
 
 
+def test_a_connection_that_such_a_child_keeps_for_itself_stays_open(configured: str) -> None:
+    """As the one on which it listens for results: the first push discards only what is the parent's."""
+    pool = Pool(RedisSettings(configured))
+
+    pid = ctypes.PyDLL(None).fork()
+    if pid == 0:
+        end_soon()
+        kept = pool.new_link()
+        kept.command("PING")
+        pool.command("PING")
+        os._exit(not kept.is_open)
+    _, status = os.waitpid(pid, 0)
+
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_parent_and_child_push_each_on_connections_of_its_own(pushed: Pushed) -> None:
     """Replies never get mixed up, and the parent's connection outlives the child."""

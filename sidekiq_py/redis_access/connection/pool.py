@@ -48,6 +48,9 @@ class Pool:
     def new_link(self, *, timeout_seconds: float | None = None) -> Link:
         """Create a link that does not go back to the pool, with *timeout_seconds* for a reply."""
         check_links()
+        if self._pid != os.getpid():
+            # Later, this link would be taken for one of the parent's.
+            self._notice_fork()
         seconds = self.settings.socket_timeout_seconds if timeout_seconds is None else timeout_seconds
         # A host name is resolved for each connection anyway; sentinels have to be asked.
         primary = self._make if isinstance(self._make, PrimaryFinder) else None
@@ -63,10 +66,7 @@ class Pool:
     def acquire(self) -> Link:
         """A free link, or a new one."""
         if self._pid != os.getpid():
-            # uWSGI forks without telling Python, and its threads may all find that out at once.
-            with self._starting:
-                if self._pid != os.getpid():
-                    self._start_afresh()
+            self._notice_fork()
         try:
             link = self._free.pop()
         except IndexError:
@@ -160,6 +160,12 @@ class Pool:
         with suppress(IndexError):
             while True:
                 self._free.pop().close()
+
+    def _notice_fork(self) -> None:
+        # uWSGI forks without telling Python, and its threads may all find that out at once.
+        with self._starting:
+            if self._pid != os.getpid():
+                self._start_afresh()
 
     def _start_afresh(self) -> None:
         self._free = deque()

@@ -170,13 +170,11 @@ def configure(
         ConfigError: A setting is unusable.
     """
     global _settings
-    redis = _redis(redis_url, redis)
     if not isinstance(extensions, Iterable):
         raise ConfigError(f"extensions is {extensions!r}; give a list of extensions")
     if redaction is not None and not isinstance(redaction, Redaction):
         raise ConfigError(f"redaction is {redaction!r}; give a Redaction, from sidekiq_py.redaction")
     changes: dict[str, Any] = {
-        "redis": redis,
         "sidekiq_version": sidekiq_version,
         "float_text": None if float_text is None else _float_text(float_text),
         "strict_args": None if strict_args is None else _strict_args(strict_args),
@@ -184,8 +182,9 @@ def configure(
     }
 
     def changed() -> Settings:
+        given = changes["redis"] = _redis(redis_url, redis)
         # If Redis is given, the environment is not read, so an invalid value there does no harm.
-        present = Settings(redis) if _settings is None and redis is not None else settings()
+        present = Settings(given) if _settings is None and given is not None else settings()
         if extension_keys is not None:
             from sidekiq_py.config import check_extension_keys  # a worker's settings, which a push does not need
 

@@ -117,6 +117,18 @@ def test_another_thread_configures_the_program_while_extensions_are_made(redis_u
     assert (program.settings().redis.url, program.settings().sidekiq_version) == (redis_url, "8")
 
 
+def test_a_namespace_that_is_set_while_extensions_are_made_stays(redis_url: str) -> None:
+    """By another thread or by an extension: a URL does not say which namespace there is."""
+
+    def extensions() -> Iterator[Extension]:
+        sidekiq.configure(namespace="shop")
+        yield from ()
+
+    sidekiq.configure(redis_url=redis_url, sidekiq_version="6.5", extensions=extensions())
+
+    assert program.settings().redis == RedisSettings(redis_url, namespace="shop")
+
+
 def test_a_later_setting_leaves_the_others(redis_url: str) -> None:
     """Only what is given changes."""
     sidekiq.configure(redis_url=redis_url, sidekiq_version="8")

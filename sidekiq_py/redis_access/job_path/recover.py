@@ -16,7 +16,7 @@ from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.connection.replies import pairs, raise_first, readable
 from sidekiq_py.redis_access.connection.scan import pages
 from sidekiq_py.redis_access.connection.scripts import Script
-from sidekiq_py.redis_access.connection.slices import slices_of
+from sidekiq_py.redis_access.connection.slices import slices_by_bytes, slices_of
 from sidekiq_py.redis_access.job_path import in_flight
 from sidekiq_py.wire import keys
 from sidekiq_py.wire.number_text import finite
@@ -193,7 +193,9 @@ def entries(link: Link, owner: str, queues: Sequence[str]) -> Iterator[list[Entr
             # The key has the wrong type, which the doctor reports. The other jobs go back.
             continue
         listed += [Entry(f"0.{number}@{queue}".encode(), raw, is_listed=True) for number, raw in enumerate(raws)]
-    yield from slices_of(listed, _PAGE)
+    # The bytes of such a job are sent along when it goes back.
+    for part in slices_by_bytes(listed, lambda entry: len(entry.raw)):
+        yield from slices_of(part, _PAGE)
     found = link.command("HKEYS", keys.in_flight(owner))
     fields = in_flight.sorted_by_batch(field for field in found if in_flight.is_field(field))[::-1]
     for page in slices_of(fields, _PAGE):

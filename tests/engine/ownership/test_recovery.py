@@ -370,6 +370,25 @@ def test_the_inboxes_of_an_owner_are_emptied_in_one_script(
     ]
 
 
+def test_large_jobs_in_the_inboxes_of_an_owner_go_back_in_several_scripts(
+    recovery: Recovery, link: Link, redis_client: redis.Redis
+) -> None:
+    """A script blocks Redis while it runs, and each of these jobs takes it milliseconds."""
+    served = [f"queue-{number}" for number in range(4)]
+
+    def scripts(owner: str, size: int) -> int:
+        fetch(link, owner=owner, registration=registration(ProcessPlace("another boot", "n", 7, 8), served))
+        for name in served:
+            redis_client.lpush(f"sidekiq_py:inbox:{owner}:{name}", name.ljust(size))
+        redis_client.config_resetstat()
+        assert recovery.declare_dead(owner) == len(served)
+        calls = redis_client.info("commandstats")
+        return sum(calls[name]["calls"] for name in ("cmdstat_eval", "cmdstat_evalsha") if name in calls)
+
+    scripts(DEAD, 10)
+    assert scripts("other:2:def:2", 3_000_000) == scripts("other:2:def:3", 10) + len(served) - 1
+
+
 def test_an_inbox_is_emptied_and_looked_at_again(
     recovery: Recovery, link: Link, redis_client: redis.Redis, clocks: Clocks
 ) -> None:

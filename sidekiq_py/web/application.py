@@ -1,16 +1,14 @@
 """The ASGI application: routes, and the checks that every request passes before it reaches a page."""
 
-import asyncio
 import logging
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qs, quote
 
-from anyio import to_thread
+from anyio import Event, move_on_after, to_thread
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -260,7 +258,7 @@ class Dashboard:
 
         The stream ends after five minutes, or by `end_streams`; the browser then reconnects by itself.
         """
-        is_ended = asyncio.Event()
+        is_ended = Event()
         self.site.streams.add(is_ended)
         last = b""
         try:
@@ -277,8 +275,8 @@ class Dashboard:
                         yield _event("page", body)
                     else:
                         yield b": nothing new\n\n"
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(is_ended.wait(), _LOOK_SECONDS)
+                with move_on_after(_LOOK_SECONDS):
+                    await is_ended.wait()
                     return
         finally:
             self.site.streams.remove(is_ended)

@@ -1,6 +1,5 @@
 """What all requests of one dashboard share: its settings, its templates, and recent readings of Redis."""
 
-import asyncio
 import hashlib
 import logging
 import re
@@ -13,7 +12,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from anyio import CapacityLimiter, to_thread
+from anyio import CapacityLimiter, Event, to_thread
 from anyio.lowlevel import RunVar
 from jinja2 import ChoiceLoader, DictLoader, Environment, PackageLoader, StrictUndefined
 
@@ -383,7 +382,7 @@ class Site:
         program.extensions.load_installed()
         self.pages = (*(page for extension in program.extensions for page in extension.pages()), *pages)
         # One for each open stream; setting it ends the stream.
-        self.streams: set[asyncio.Event] = set()
+        self.streams: set[Event] = set()
         assets = b"".join(path.read_bytes() for path in sorted(ASSETS.iterdir()))
         self.asset_version = hashlib.sha256(assets).hexdigest()[:12]
         self.templates = _environment({name: text for page in self.pages for name, text in page.templates.items()})

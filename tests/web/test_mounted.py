@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("starlette")
 
+from sidekiq_py.web import User, asgi_app
 from sidekiq_py.web.passwords import is_password
 from tests.support.web_server import HttpClient, WebServer
 from tests.support.worker_process import REPOSITORY, SOURCE_ROOTS
@@ -270,6 +271,33 @@ def test_a_page_is_sent_again_when_it_has_changed(web, redis_client):
         for line in stream:
             if b"a-new-one" in line:
                 break
+
+
+def test_a_live_page_is_sent_again_and_ends_in_a_loop_of_trio(redis_client):
+    """Hypercorn can run the dashboard there."""
+    trio = pytest.importorskip("trio")
+    dashboard = asgi_app(authorize=lambda _request: User("ada", "viewer"))
+    about = {"method": "GET", "path": "/queues", "query_string": b"live=stream", "headers": [(b"host", b"localhost")]}
+    bodies = []
+
+    async def receive():
+        await trio.sleep_forever()
+
+    async def send(message):
+        bodies.append(message.get("body", b""))
+        if b"a-new-one" in bodies[-1]:
+            dashboard.end_streams()
+        elif bodies[-1].startswith(b"event: page"):
+            redis_client.sadd("queues", "a-new-one")
+
+    async def look():
+        with trio.fail_after(60):
+            await dashboard({"type": "http", "asgi": {"spec_version": "2.0"}, **about}, receive, send)
+
+    trio.run(look)
+
+    assert b"a-new-one" in bodies[-2]
+    assert bodies[-1] == b""
 
 
 def test_a_proxy_is_asked_to_pass_the_changes_of_a_live_page_on_at_once(web):

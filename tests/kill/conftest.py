@@ -81,7 +81,7 @@ class Fleet:
     Workers on one Redis, and the books of their jobs.
 
     Attributes:
-        deaths: When each process that was killed was sent its death.
+        deaths: When each process that was killed was stopped.
         in_flight_at_deaths: How many jobs the killed had in flight, all together.
     """
 
@@ -117,10 +117,11 @@ class Fleet:
 
         Counted while it is frozen: once it is dead, another worker may already recover some of them.
         """
+        # It does nothing from then on, however long the counting takes.
+        self.deaths[worker.pid] = time.monotonic()
         worker.freeze()
         count = self.in_flight_of(worker.pid)
         self.in_flight_at_deaths += count
-        self.deaths[worker.pid] = time.monotonic()
         worker.kill()
         return count
 

@@ -8,12 +8,15 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import pairwise
+from typing import Any
 
 import pytest
 
 pytest.importorskip("prometheus_client")
 
-from sidekiq_py.probes.server import _MOST_REQUESTS, Answer, ProbeServer
+from sidekiq_py.probes.server import _MOST_REQUESTS, _PAUSE_SECONDS, Answer, ProbeServer
+from tests.support.waiting import eventually
 
 
 class Healthy:
@@ -85,17 +88,24 @@ def test_a_page_that_hangs_does_not_keep_its_place_from_unfinished_requests(serv
 
 
 def test_a_server_without_files_waits_for_one(server: ProbeServer) -> None:
-    """The connection cannot be accepted, and trying it again and again would take a whole core."""
+    """The connection cannot be accepted, and trying it again and again without a pause would take a whole core."""
+    tried_at: list[float] = []
+    accept = server._server.get_request
+
+    def note_and_accept() -> tuple[Any, Any]:
+        tried_at.append(time.monotonic())
+        return accept()
+
+    server._server.get_request = note_and_accept  # type: ignore[method-assign]
     with socket.socket() as client:
         client.settimeout(10)
         with no_more_files():
             client.connect(("127.0.0.1", server.port))
             client.sendall(b"GET /live HTTP/1.0\r\n\r\n")
-            used_before = time.process_time()
-            time.sleep(0.5)
-            used = time.process_time() - used_before
+            eventually(lambda: len(tried_at) > 3)
         assert b"".join(iter(lambda: client.recv(4096), b"")).endswith(b"live\n")
-    assert used < 0.05
+    refused_at = tried_at[:4]
+    assert all(later - earlier >= _PAUSE_SECONDS for earlier, later in pairwise(refused_at))
 
 
 @contextmanager

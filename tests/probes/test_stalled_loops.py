@@ -51,10 +51,10 @@ def test_a_hook_that_never_returns_stalls_the_heartbeat(
     probes.launcher = launcher
     try:
         launcher.start()
-        assert probes.live().is_good
+        eventually(lambda: probes.live().is_good)
 
-        eventually(lambda: not probes.live().is_good)
-        assert probes.live().text == "these loops have not turned for too long: heartbeat\n"
+        # On a busy machine, others may be late for a moment.
+        eventually(lambda: probes.live().text == "these loops have not turned for too long: heartbeat\n")
     finally:
         end.set()
 
@@ -95,8 +95,7 @@ def test_a_fetch_that_never_ends_is_a_stalled_loop(launcher: Launcher) -> None:
     with fetcher._buffer.fetching:  # type: ignore[attr-defined]
         fetcher.wake()
 
-        eventually(lambda: not probes.live().is_good)
-        assert probes.live().text == "these loops have not turned for too long: fetch (default)\n"
+        eventually(lambda: probes.live().text == "these loops have not turned for too long: fetch (default)\n")
 
     eventually(lambda: probes.live().is_good)
 

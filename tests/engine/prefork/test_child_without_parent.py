@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Iterator
 from datetime import datetime
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -66,13 +65,14 @@ def test_a_child_without_parent_tries_once_a_second_to_settle_its_job(
     """Each try that Redis refuses goes to the error handlers. Once Redis accepts writes again, the job is settled."""
     redis_client.config_set("min-replicas-to-write", 1)
     try:
-        eventually(lambda: worker.log.count("could not be settled") > 2, within_seconds=60)
+        eventually(lambda: worker.log.count("could not be settled") > 3, within_seconds=60)
     finally:
         redis_client.config_set("min-replicas-to-write", 0)
 
     eventually(lambda: has_ended(child), within_seconds=60)
     tries = [datetime.fromisoformat(at) for at in re.findall(r"(\S+)Z .*could not be settled", worker.log)]
-    assert all((later - earlier).total_seconds() > 0.9 for earlier, later in pairwise(tries))
+    # A line may be written late, but only the first one's delay makes all of them look closer than the tries were.
+    assert (tries[-1] - tries[0]).total_seconds() > len(tries) - 2
     assert redis_client.zcard("retry") == 1
 
 

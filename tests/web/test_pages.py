@@ -137,13 +137,14 @@ def test_the_overview_shows_what_was_done_in_the_last_hour_day_and_week(viewer, 
     assert "300 succeeded, 200 failed" in viewer.get("/?period=week").shown
 
 
+@pytest.mark.usefixtures("still_clock")
 @pytest.mark.parametrize(
     ("period", "days", "told"),
     [("week", 7, "week"), ("month", 30, "month"), ("3-months", 90, "3 months"), ("6-months", 180, "6 months")],
 )
 def test_the_overview_shows_as_many_days_as_ruby_s_web_ui(viewer, redis_client, period, days, told):
     """From the counters of each day, which every release of Sidekiq writes."""
-    today = datetime.now(UTC).date()
+    today = datetime.fromtimestamp(now_seconds(), UTC).date()
     first, before = (today - timedelta(days=days - 1), today - timedelta(days=days))
     for day, processed in ((first, 70), (before, 90)):
         redis_client.mset({f"stat:processed:{day}": processed, f"stat:failed:{day}": 20})

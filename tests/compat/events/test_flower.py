@@ -22,9 +22,10 @@ from tests.support.missing_tools import skip_or_fail
 from tests.support.real_celery import python_with_celery
 from tests.support.redis_server import RedisServer, free_port
 from tests.support.waiting import eventually
-from tests.support.worker_process import SOURCE_ROOTS, SidekiqProcess
+from tests.support.worker_process import REPOSITORY, SOURCE_ROOTS, SidekiqProcess
 
 NODE = "w1@here"
+PATIENT_CELERY = "tests.compat.events.patient_celery"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,8 @@ def flower(flower_python: str) -> Iterator[Flower]:
         worker = SidekiqProcess(command(*arguments), redis_url=url, environment=environment())
         stack.callback(worker.print_log_tail)
         stack.callback(lambda: worker.kill() if worker.is_running else None)
-        address = _start_flower(stack, flower_python, url, f"--broker={url}")
+        options = ("-A", PATIENT_CELERY, f"--broker={url}")
+        address = _start_flower(stack, flower_python, url, *options, PYTHONPATH=str(REPOSITORY))
         worker.start().wait_until_ready()
         app = stack.enter_context(Celery("sender", broker=url, backend=url, set_as_current=False, fixups=[]))
         found = Flower(address, app, worker)

@@ -271,7 +271,7 @@ def test_a_question_is_asked_before_a_job_is_deleted(
 
     visit("/scheduled/all")
     browser.press("button[value='delete']")
-    assert eventually(lambda: "Finished." in browser.text, within_seconds=30)
+    assert eventually(lambda: "Finished." in browser.text)
     assert axe.complaints(browser) == []
     assert redis_client.zcard("schedule") == 0
 
@@ -480,7 +480,7 @@ def test_keys_alone_retry_a_job(
             break
     browser.driver.switch_to.active_element.send_keys(Keys.ENTER)
 
-    assert eventually(lambda: "1 job was enqueued again." in browser.text, within_seconds=30)
+    assert eventually(lambda: "1 job was enqueued again." in browser.text)
     assert redis_client.zcard("retry") == 60
 
 
@@ -497,7 +497,7 @@ def test_keys_alone_revoke_a_task(
             browser.driver.switch_to.active_element.send_keys(Keys.TAB)
         browser.leave(lambda: browser.driver.switch_to.active_element.send_keys(Keys.ENTER))
 
-    assert eventually(lambda: "The task is revoked" in browser.text, within_seconds=30)
+    assert eventually(lambda: "The task is revoked" in browser.text)
     assert redis_client.zscore("sidekiq_py:revoked", "started") is not None
 
 
@@ -542,7 +542,7 @@ def test_a_page_changes_by_itself_and_leaves_the_focus_where_it_is(
     redis_client.sadd("queues", "a-new-one")
     redis_client.lpush("queue:low", b"{}", b"{}")
 
-    assert eventually(lambda: "a-new-one" in browser.text, within_seconds=30)
+    assert eventually(lambda: "a-new-one" in browser.text)
     assert browser.driver.switch_to.active_element == button
     assert [row[0] for row in browser.rows()] == ["0", "120", "2"]
 
@@ -563,7 +563,7 @@ def test_updates_can_be_paused(
     assert "another-one" not in browser.text
 
     browser.find("#pause-live").click()
-    assert eventually(lambda: "another-one" in browser.text, within_seconds=30)
+    assert eventually(lambda: "another-one" in browser.text)
 
 
 def test_a_long_search_shows_what_it_finds_and_goes_on(
@@ -579,7 +579,7 @@ def test_a_long_search_shows_what_it_finds_and_goes_on(
     visit("/dead?argument=needle&order=first")
 
     assert eventually(lambda: len(browser.find_all("#rows tr")) == 6, within_seconds=60)
-    assert eventually(lambda: "Looked at 30,000 jobs." in browser.text, within_seconds=30)
+    assert eventually(lambda: "Looked at 30,000 jobs." in browser.text)
 
 
 def test_a_bulk_action_is_watched_and_stopped(
@@ -592,14 +592,14 @@ def test_a_bulk_action_is_watched_and_stopped(
     browser.find("#per_second").send_keys("5")
     next(one for one in browser.find_all("button") if one.text == "Delete all").click()
 
-    assert eventually(lambda: "Running." in browser.text, within_seconds=30)
+    assert eventually(lambda: "Running." in browser.text)
     # In one step each, as the page changes by itself.
     script = "return document.querySelector('progress').value"
-    assert eventually(lambda: browser.driver.execute_script(script) > 0, within_seconds=30)
+    assert eventually(lambda: browser.driver.execute_script(script) > 0)
     script = "[...document.querySelectorAll('main button')].find(one => one.innerText.trim() === 'Stop').click()"
     browser.driver.execute_script(script)
 
-    assert eventually(lambda: "Stopped." in browser.text, within_seconds=30)
+    assert eventually(lambda: "Stopped." in browser.text)
     assert 0 < redis_client.zcard("retry") < 500
 
 

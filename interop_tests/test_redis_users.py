@@ -68,7 +68,7 @@ def test_both_languages_do_their_work_as_documented_users(
         )
         eventually(lambda: redis_client.zcard("retry") == 6)
         make_due(redis_client, "retry")
-        eventually(lambda: {line["entry"] for line in lines(redis_client)} == set(range(47)), within_seconds=40)
+        eventually(lambda: {line["entry"] for line in lines(redis_client)} == set(range(47)))
         eventually(lambda: redis_client.zcard("dead") == 2)
         assert {line["by"] for line in lines(redis_client)} == {"ruby", "python"}
         ruby_worker.stop()
@@ -78,7 +78,7 @@ def test_both_languages_do_their_work_as_documented_users(
         ours.kill()
         with python_worker("python-2.log"):
             open_gate(redis_client)
-            eventually(lambda: redis_client.llen(LEDGER) == 55, within_seconds=40)
+            eventually(lambda: redis_client.llen(LEDGER) == 55)
             seen = run_ruby(
                 ruby_release,
                 """

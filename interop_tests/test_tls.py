@@ -48,7 +48,7 @@ def test_both_languages_by_tls(
             url,
             key=LEDGER,
         )
-        eventually(lambda: {line["entry"] for line in lines(client)} == set(range(101)), within_seconds=40)
+        eventually(lambda: {line["entry"] for line in lines(client)} == set(range(101)))
 
         assert {line["by"] for line in lines(client)} == {"ruby", "python"}
         assert client.scard("processes") == 2

@@ -43,7 +43,7 @@ def test_jobs_of_a_worker_that_was_killed(
     worker = start_worker("tests.cli.worker_jobs")
     identity = worker.identity
     push(redis_client, "Sleep", args=[600])
-    eventually(lambda: jobs_in_flight(redis_client, f"{identity}:1"), within_seconds=30)
+    eventually(lambda: jobs_in_flight(redis_client, f"{identity}:1"))
     worker.kill()
     redis_client.delete(f"sidekiq_py:lease:{identity}:1")
     redis_client.expire(identity, 30)

@@ -146,7 +146,7 @@ def test_a_server_that_cannot_write_to_its_disk(look: Look, new_redis_server: Ne
     client = server.client()
     client.set("x", 1)
     client.bgsave()
-    eventually(lambda: client.info("persistence")["rdb_last_bgsave_status"] == "err", within_seconds=30)
+    eventually(lambda: client.info("persistence")["rdb_last_bgsave_status"] == "err")
 
     found = look(server.url)["persistence"][0]
     client.config_set("save", "")

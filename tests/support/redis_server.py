@@ -28,7 +28,7 @@ from interop_tests.servers import RedisProgram
 from tests.support.child_process import tail, tied_to_this_process
 from tests.support.waiting import eventually
 
-START_TIMEOUT_SECONDS = 10.0
+START_TIMEOUT_SECONDS = 60.0
 STOP_TIMEOUT_SECONDS = 5.0
 START_ATTEMPTS = 5
 # For `RedisServer.loading`: each key takes a millisecond, and clients are answered meanwhile.

@@ -17,8 +17,8 @@ from tests.support.child_process import tail, tied_to_this_process
 from tests.support.waiting import eventually
 
 _START_SECONDS = 60.0
-_STOP_SECONDS = 10.0
-_TIMEOUT_SECONDS = 30.0
+_STOP_SECONDS = 60.0
+_TIMEOUT_SECONDS = 60.0
 
 
 class WebServer:

@@ -117,7 +117,7 @@ class SidekiqProcess:
             )
         return self
 
-    def wait_until_ready(self, *, processes: int = 1, within_seconds: float = 60) -> Self:
+    def wait_until_ready(self, *, processes: int = 1, within_seconds: float = 120) -> Self:
         """Wait until *processes* heartbeats of this worker (or of its children) stand in Redis."""
         eventually(lambda: self._has_failed() or len(self.identities()) >= processes, within_seconds=within_seconds)
         if self._has_failed():
@@ -160,7 +160,7 @@ class SidekiqProcess:
         """Let a frozen process go on (SIGCONT)."""
         self.send_signal(signal.SIGCONT)
 
-    def wait(self, within_seconds: float = 30) -> int:
+    def wait(self, within_seconds: float = 60) -> int:
         """Wait for the process to end by itself; its exit code (negative: the signal that ended it)."""
         try:
             return self._started().wait(within_seconds)

@@ -219,7 +219,7 @@ def test_short_jobs_of_a_distant_redis_are_fetched_ahead(
         proxy.delay_seconds = 0.02
         worker.url = proxy.url
         worker.start()
-        eventually(lambda: redis_client.get("stat:processed") == b"100", 20)
+        eventually(lambda: redis_client.get("stat:processed") == b"100")
         worker.stop()
 
     assert sorted(worker.ran) == list(range(100))
@@ -232,7 +232,7 @@ def test_jobs_of_a_backlog_are_fetched_ahead(worker: Worker, redis_client: redis
     worker.declare("nap", lambda number: (time.sleep(0.006), worker.ran.append(number)))
     push_jobs(redis_client, [job_text(number, "nap") for number in range(1000)])
     worker.start()
-    eventually(lambda: redis_client.get("stat:processed") == b"1000", 20)
+    eventually(lambda: redis_client.get("stat:processed") == b"1000")
     worker.stop()
 
     assert sorted(worker.ran) == list(range(1000))

@@ -194,7 +194,7 @@ def test_a_processor_that_became_idle_meanwhile_gets_one_of_the_jobs(
             # As with jobs that are short enough to be fetched ahead.
             units = fetch(queues, wanted + 1, asked_at)
             taken.append(cleanup.enter_context(taking(fetcher)))
-            eventually(lambda: is_waiting(redis_client), within_seconds=10)
+            eventually(lambda: is_waiting(redis_client))
             return units
 
         monkeypatch.setattr(fetcher._exchange, "run", run)

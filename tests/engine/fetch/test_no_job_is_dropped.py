@@ -224,7 +224,7 @@ def test_what_a_move_has_brought_runs_although_it_or_the_end_of_an_outage_cannot
 
     push_jobs(redis_client, [job_text(1, "run")])
 
-    eventually(lambda: worker.ran == [1], 10)
+    eventually(lambda: worker.ran == [1])
     assert faults.raised == [name]
 
 

@@ -162,9 +162,9 @@ def test_a_parent_that_cannot_fork_for_a_while_says_so_and_goes_on(family: Famil
 
     os.kill(family.children[0], signal.SIGKILL)
 
-    eventually(lambda: "a child could not be forked: [Errno 24] Too many open files; waiting" in family.parent.log, 30)
+    eventually(lambda: "a child could not be forked: [Errno 24] Too many open files; waiting" in family.parent.log)
     resource.prlimit(parent, resource.RLIMIT_NOFILE, before)
-    eventually(lambda: len(family.children) == 2, 30)
+    eventually(lambda: len(family.children) == 2)
 
 
 CRASH_WHEN_READY = """
@@ -220,8 +220,8 @@ def test_a_job_that_ends_its_process_with_exit_code_0_stops_nobody_else(
 
     family.push("Leave", 0)
 
-    eventually(lambda: family.has("ran"), within_seconds=30)
-    eventually(lambda: len(family.children) == processes, within_seconds=30)
+    eventually(lambda: family.has("ran"))
+    eventually(lambda: len(family.children) == processes)
     # With two children, the other one may have run the job before the parent says so.
     eventually(lambda: "ended with exit code 0; its jobs go back to their queues" in family.parent.log)
     assert family.parent.is_running
@@ -235,11 +235,11 @@ def test_a_child_that_was_stopped_alone_comes_back_with_a_restart(family: Family
 
     os.kill(stopped, signal.SIGTERM)
 
-    eventually(lambda: family.children == [kept], within_seconds=30)
+    eventually(lambda: family.children == [kept])
     assert f"child {stopped} was stopped and is not replaced; children left: 1" in family.parent.log
 
     family.parent.send_signal(signal.SIGHUP)
-    eventually(lambda: len(family.children) == 2 and kept not in family.children, within_seconds=30)
+    eventually(lambda: len(family.children) == 2 and kept not in family.children)
     assert "Rolling restart of 1 child\n" in family.parent.log
 
 

@@ -379,7 +379,7 @@ def test_the_first_async_job_to_fail_ends_once_while_the_system_allows_no_more_t
 
     with no_more_threads():
         push(redis_client, "fail")
-        eventually(lambda: program.reported and redis_client.zcard("retry") and not jobs_in_flight(redis_client), 10)
+        eventually(lambda: program.reported and redis_client.zcard("retry") and not jobs_in_flight(redis_client))
 
     assert (program.reported, redis_client.zcard("retry"), program.ran) == (["ValueError"], 1, [0])
 
@@ -508,7 +508,7 @@ def test_a_job_that_cancels_all_tasks_of_the_loop_does_not_keep_another_from_goi
     loop.shut_down_jobs()
     may_go_on.set()
 
-    eventually(lambda: redis_client.llen("queue:default") == 4 and loop.running == 0, 10)
+    eventually(lambda: redis_client.llen("queue:default") == 4 and loop.running == 0)
     assert program.ran == []
 
 

@@ -182,7 +182,7 @@ def test_a_job_that_is_nowhere_is_lost(app: Program, pool: Pool, audit: Audit) -
     assert (status.lost, status.pending, status.complete) == (1, 2, False)
     assert [(one["number"], one["state"]) for one in status.as_dict()["members"]] == [(1, "lost")]
     with sidekiq.embed(concurrency=1):
-        batch.wait(10)
+        batch.wait(60)
         app.wait_until_idle()
     assert app.events(batch.bid) == ["complete", "death"]
 
@@ -242,7 +242,7 @@ def test_jobs_that_stand_somewhere_are_not_lost(app: Program, pool: Pool, audit:
         app.deed.perform_async("fail")
         app.deed.perform_async("look")
     with sidekiq.embed(concurrency=1):
-        eventually(lambda: looks, 10)
+        eventually(lambda: looks)
 
     assert looks == [0]
     assert batch.status().lost == 0
@@ -251,7 +251,7 @@ def test_jobs_that_stand_somewhere_are_not_lost(app: Program, pool: Pool, audit:
 def test_a_retry_that_was_deleted_elsewhere_is_lost(app: Program, pool: Pool, audit: Audit, worker: Any) -> None:
     """As by Ruby's Web UI."""
     batch = opened(app, "fail", "ok")
-    batch.wait(10)
+    batch.wait(60)
     app.wait_until_idle()
     app.client.delete("retry")
 

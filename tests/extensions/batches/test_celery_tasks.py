@@ -58,7 +58,7 @@ def test_a_task_that_fails_dies(tasks: SimpleNamespace) -> None:
     with batch.jobs():
         tasks.boom.delay()
 
-    status = batch.wait(15)
+    status = batch.wait(60)
 
     assert (status.dead, status.pending) == (1, 1)
 
@@ -79,7 +79,7 @@ def test_a_task_that_waits_for_its_retry_shows_why(tasks: SimpleNamespace, redis
     batch = sidekiq.Batch(track=True)
     with batch.jobs():
         flaky.apply_async(queue="flaky")
-    batch.wait(15)
+    batch.wait(60)
     worker.stop()
 
     [row] = batch.rows

@@ -47,7 +47,7 @@ def test_a_field_of_another_program_stops_no_job_and_no_look(app: Program, field
 
     said = looked_at(pool)
     with sidekiq.embed(concurrency=2, buffer_seconds=0.01):
-        other.wait(10)
+        other.wait(60)
         app.wait_until_idle()
 
     assert any("1 batch is damaged" in text and field in text for text in said), said
@@ -126,7 +126,7 @@ def test_members_and_errors_that_are_none_are_left_out(app: Program, redis_clien
     with batch.jobs():
         app.deed.perform_async("fail")
     with sidekiq.embed(concurrency=1):
-        batch.wait(10)
+        batch.wait(60)
         app.wait_until_idle()
     redis_client.hset(f"{steps.key(batch.bid)}:members", "x", "failed:y")
     redis_client.hset(f"{steps.key(batch.bid)}:errors", "0", b"{\xff")
@@ -434,7 +434,7 @@ def test_a_batch_that_is_its_own_ancestor_ends_as_ever(app: Program, cycle: int)
 
     with sidekiq.embed(concurrency=2, buffer_seconds=0.01):
         for batch in batches:
-            batch.wait(10)
+            batch.wait(60)
         app.wait_until_idle()
 
     assert len(app.runs) == 2 * cycle

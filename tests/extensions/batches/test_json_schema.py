@@ -76,7 +76,7 @@ def test_a_batch_and_its_rows_are_as_the_schema_says(app: Program, worker: Any, 
         with sidekiq.Batch().on("success", app.callback).jobs():
             app.deed.perform_async("ok")
     # Four have ended, one waits for its time; the child's callback is a member, too.
-    eventually(lambda: batch.status().pending == 3 and batch.status().dead == 1 and batch.status().failures == 1, 20)
+    eventually(lambda: batch.status().pending == 3 and batch.status().dead == 1 and batch.status().failures == 1)
 
     for told in (open_one, batch.status().as_dict()):
         assert list(violations(json.loads(json.dumps(told)), definition("status"))) == []

@@ -228,7 +228,7 @@ def test_the_dashboard_s_policy_holds_for_members_of_a_batch(track, app, worker)
     plain = Visitor(asgi_app(authorize=lambda _request: "viewer"))
     rule = Redaction(jobs={"*": ["args[0]", "error_message"]})
 
-    eventually(lambda: "no anna@example.com" in plain.get(address).text, 10)
+    eventually(lambda: "no anna@example.com" in plain.get(address).text)
     hidden = Visitor(asgi_app(authorize=lambda _request: "viewer", redaction=rule)).get(address).text
 
     assert "anna" not in hidden

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from sidekiq_py.copied_threads import bind
 from sidekiq_py.logs import log
 
 _PAUSE_SECONDS = 1.0
@@ -20,6 +21,7 @@ def background_thread(name: str, loop: Callable[[], None]) -> threading.Thread:
     """
 
     def run() -> None:
+        bind()
         while True:
             try:
                 loop()

@@ -33,8 +33,8 @@ class EmbeddedWorker:
     A worker that runs inside this program. Starting does not block. Starting twice, stopping twice and stopping before
     a start are fine. After a stop it can be started again. As a context manager it runs for the duration of the block.
 
-    Threads do not survive a fork. So in a forked child, such as gunicorn's with --preload, it is not running: the
-    child may start one of its own, and a stop there leaves the parent's alone.
+    Threads do not survive a fork, and with gevent their copies do nothing. So in a forked child, such as gunicorn's
+    with --preload, it is not running: the child may start one of its own, and a stop there leaves the parent's alone.
     """
 
     def __init__(self, config: Config) -> None:

@@ -20,11 +20,12 @@ from typing import Any, TypeVar
 
 from sidekiq_py import tid
 from sidekiq_py.clock import monotonic, now_seconds
+from sidekiq_py.copied_threads import fork_count
 from sidekiq_py.engine.background import background_thread
 from sidekiq_py.engine.fetch.fetcher import Fetcher
 from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.engine.run.attempt import AttemptEnd, Payload, Surroundings, has_stopped, is_success, settle_or_leave
-from sidekiq_py.engine.run.forked import fork_count, leave_if_forked
+from sidekiq_py.engine.run.forked import leave_if_forked
 from sidekiq_py.engine.run.thread_dump import awaited_stack
 from sidekiq_py.errors import Shutdown, TerminatedError
 from sidekiq_py.middleware.mixed_chain import fulfil

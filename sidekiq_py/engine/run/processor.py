@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from sidekiq_py import tid
 from sidekiq_py.clock import monotonic, now_seconds
+from sidekiq_py.copied_threads import fork_count
 from sidekiq_py.engine.background import background_thread
 from sidekiq_py.engine.fetch.fetcher import Fetcher
 from sidekiq_py.engine.ownership.owner import UnitOfWork
@@ -28,7 +29,7 @@ from sidekiq_py.engine.run.attempt import (
     log_left_behind,
     settle_or_leave,
 )
-from sidekiq_py.engine.run.forked import fork_count, leave_if_forked
+from sidekiq_py.engine.run.forked import leave_if_forked
 from sidekiq_py.engine.run.held_up import HeldUp
 from sidekiq_py.engine.run.interrupts import INTERRUPTS, Guard, SoftLimits
 from sidekiq_py.errors import (
@@ -196,6 +197,7 @@ class Processor:
     def _work(self) -> None:
         take, between_jobs, taken = self._fetcher.take, self._between_jobs, 0
         while (unit := take(between_jobs)) is not None:
+            leave_if_forked(self._forks, None)
             self._unit = unit
             self._lasted = math.inf
             try:

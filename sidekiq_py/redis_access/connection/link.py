@@ -15,6 +15,7 @@ import hiredis
 import redis
 from redis.connection import AbstractConnection
 
+from sidekiq_py.copied_threads import is_copied, rest_if_copied
 from sidekiq_py.errors import RedisConnectionError, RedisError, RedisReplyError, ReplyLostError
 from sidekiq_py.redis_access.connection.connections import PrimaryFinder
 from sidekiq_py.redis_access.connection.namespace import Namespace
@@ -292,6 +293,7 @@ class Link:
         """Open the socket if it is closed."""
         if _socket_of(self._connection) is not None:
             return
+        rest_if_copied()
         self._refuse_if_abandoned()
         primary = self._primary
         if primary is not None and primary.has_moved(self._connection):
@@ -309,6 +311,9 @@ class Link:
                 self._refuse_if_abandoned()
                 raise not_connected(error) from error
             raise
+        if is_copied():
+            # The fork came in the middle, so the socket is the parent's.
+            self.close()
         self._refuse_if_abandoned()
         if primary is not None:
             primary.succeeded(self._connection)
@@ -347,6 +352,8 @@ class Link:
         """Close the socket; the next command opens a new one."""
         self._is_refused = False
         self._connection.disconnect()
+        # A copy that was waiting for a reply gets here, because `forget_inherited` has closed its socket.
+        rest_if_copied()
 
     @property
     def is_open(self) -> bool:
@@ -357,6 +364,7 @@ class Link:
         """The socket's file descriptor, for `select`."""
         sock = _socket_of(self._connection)
         if sock is None:
+            rest_if_copied()
             raise RedisConnectionError("this link has no open socket")
         return sock.fileno()
 

@@ -342,7 +342,8 @@ class Celery(_state.AppType):
         def discover(**_: Any) -> Any:
             return self._autodiscover_tasks(packages, related_name)
 
-        return signals.import_modules.connect(discover, weak=False, sender=self)
+        signals.import_modules.connect(discover, weak=False, sender=self)
+        return None
 
     def _autodiscover_tasks(self, packages: Any, related_name: str | None, **kwargs: Any) -> Any:
         wanted = packages or self._packages_of_fixups()

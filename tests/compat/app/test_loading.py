@@ -34,7 +34,7 @@ def test_tasks_are_discovered_beside_packages(app, project, monkeypatch):
     """When default modules are imported; a package without tasks is none the worse."""
     root = project(shop__tasks="", shop__models="", blog__models="")
     monkeypatch.syspath_prepend(str(root))
-    app.autodiscover_tasks(["shop", "blog"])
+    assert app.autodiscover_tasks(["shop", "blog"]) is None
     assert "shop.tasks" not in sys.modules
 
     app.loader.import_default_modules()

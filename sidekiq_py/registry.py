@@ -185,6 +185,9 @@ def definition_of(job: Any) -> JobDefinition | None:
     return found if with_options is None else job.with_options()
 
 
+_MOST_ELSEWHERE = 10_000
+
+
 class Registry:
     """
     Maps class names to declared jobs.
@@ -192,7 +195,7 @@ class Registry:
     Attributes:
         on_notices: Receives notices in a worker whose jobs can be revoked; None if nothing listens.
         on_too_large: Called for jobs larger than `Config.max_job_bytes`.
-        elsewhere: Classes that this program enqueues but does not implement, as with `ruby_job`.
+        elsewhere: Classes that this program enqueues but does not implement, as with `ruby_job`; 10,000 at most.
     """
 
     def __init__(self) -> None:
@@ -244,6 +247,12 @@ class Registry:
                 "give one of them another name="
             )
         self._by_name[definition.name] = definition
+
+    def add_elsewhere(self, class_name: str) -> None:
+        """Note that this program enqueues the class but does not implement it."""
+        # A program may make up names as it runs.
+        if len(self.elsewhere) < _MOST_ELSEWHERE:
+            self.elsewhere.add(class_name)
 
     def fall_back(self, find: Callable[[str], JobDefinition | None]) -> None:
         """Use *find* for classes that are not declared, after any fallback that was added before."""

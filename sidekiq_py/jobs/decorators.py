@@ -164,5 +164,5 @@ def ruby_job(class_name: str, *, pool: Any = None, **options: Unpack[JobOptions]
     checked = declaration.checked_options(options, class_name)
     warn_of_unknown(options, _OF_RUBY_JOB, f"ruby_job({class_name!r})")
     definition = JobDefinition(class_name, checked, class_name, pool=pool)
-    registry.elsewhere.add(class_name)
+    registry.add_elsewhere(class_name)
     return RubyJob(definition)

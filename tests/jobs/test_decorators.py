@@ -366,6 +366,18 @@ def test_a_function_with_any_number_of_arguments_takes_any(configured: str, push
     assert len(pushed.queue()) == 2
 
 
+def test_names_of_ruby_jobs_that_are_made_up_at_run_time_do_not_fill_the_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The program remembers the classes that it does not implement, but not without end."""
+    monkeypatch.setattr(registry, "elsewhere", set())
+
+    for number in range(10_001):
+        sidekiq.ruby_job(f"Tenant{number}::Report")
+
+    assert len(registry.elsewhere) == 10_000
+
+
 def test_a_ruby_job_takes_any_arguments_but_no_names(configured: str, pushed: Pushed) -> None:
     """Its parameters are not known here."""
     emailer = sidekiq.ruby_job("Billing::Emailer", queue="mailers")

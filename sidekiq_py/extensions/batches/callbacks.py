@@ -98,7 +98,7 @@ def text_of(callback: Callback, number: int, bid: str, queue: str | None, client
         item = {"class": target if definition is None else definition.job, "args": [bid, event, options]}
     if isinstance(item["class"], str):
         # So that a test that drains its jobs leaves this one in place, like a `ruby_job`.
-        registry.elsewhere.add(item["class"])
+        registry.add_elsewhere(item["class"])
     if queue is not None:
         item["queue"] = queue
     item["jid"] = jid_of(bid, event, number)

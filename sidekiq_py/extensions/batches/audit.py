@@ -234,17 +234,30 @@ def _forget_the_gone(pool: Pool) -> None:
 def _waits_for_others(pool: Pool, bid: str) -> bool:
     """
     True if the batch may wait for other children than those that exist. The step that counts them decides; it reads
-    them all at once, and ten thousand of them block Redis.
+    them all at once, and ten thousand of them block Redis. So those that have expired are removed here before, in
+    slices. If this process dies before the step, the next audit finds that the batch counts more than there are.
     """
     key = steps.key(bid)
     untried = pending = 0
+    is_any_gone = False
     for part in slices_of(members(pool, f"{key}:children"), _FIELDS):
-        for fields in pool.replies([("HMGET", steps.key(child), "v", "complete_at", "success_at") for child in part]):
+        replies = pool.replies([("HMGET", steps.key(child), "v", "complete_at", "success_at") for child in part])
+        gone = []
+        for child, fields in zip(part, replies, strict=True):
             if not isinstance(fields, list) or fields[0] is None:
-                return True
-            untried += fields[1] is None
-            pending += fields[2] is None
-    return bool(pool.command("HMGET", key, "kids_untried", "kids_pending") != [b"%d" % untried, b"%d" % pending])
+                gone.append(child)
+            else:
+                untried += fields[1] is None
+                pending += fields[2] is None
+        if gone:
+            is_any_gone = True
+            there = pool.batch([("EXISTS", steps.key(child)) for child in gone])
+            expired = [child for child, is_there in zip(gone, there, strict=True) if not is_there]
+            if expired:
+                pool.command("SREM", f"{key}:children", *expired)
+    return is_any_gone or bool(
+        pool.command("HMGET", key, "kids_untried", "kids_pending") != [b"%d" % untried, b"%d" % pending]
+    )
 
 
 def _count_children(pool: Pool, bid: str) -> None:

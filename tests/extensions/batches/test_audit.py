@@ -11,7 +11,7 @@ from sidekiq_py.api import ScheduledSet
 from sidekiq_py.client import sync_client
 from sidekiq_py.errors import RedisReplyError
 from sidekiq_py.extensions.batches import steps
-from sidekiq_py.extensions.batches.audit import Audit, waiting_numbers
+from sidekiq_py.extensions.batches.audit import Audit, _waits_for_others, waiting_numbers
 from sidekiq_py.extensions.batches.batch import Batch
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
@@ -167,6 +167,29 @@ def test_very_many_children_are_counted_in_one_step_only_if_some_have_gone(
     audit.run(pool)
 
     assert parent.status().pending_children == 99
+
+
+@pytest.mark.parametrize("dies_in_between", [False, True])
+def test_children_that_have_expired_are_not_read_in_the_step_that_counts(
+    dies_in_between: bool, app: Program, pool: Pool, audit: Audit
+) -> None:
+    """Thirty thousand of them blocked Redis for more than a second. They are removed before, by whichever process."""
+    parent = sidekiq.Batch()
+    children = [sidekiq.Batch() for _ in range(100)]
+    with parent.jobs():
+        for child in children:
+            with child.jobs():
+                app.deed.perform_async("ok")
+    app.client.delete(*(steps.key(child.bid) for child in children[1:]))
+    app.client.config_resetstat()
+
+    if dies_in_between:
+        assert _waits_for_others(pool, parent.bid)
+    audit.run(pool)
+
+    assert parent.status().pending_children == 1
+    assert app.client.smembers(f"{steps.key(parent.bid)}:children") == {children[0].bid.encode()}
+    assert app.client.info("commandstats")["cmdstat_type"]["calls"] < 50
 
 
 def test_a_job_that_is_nowhere_is_lost(app: Program, pool: Pool, audit: Audit) -> None:

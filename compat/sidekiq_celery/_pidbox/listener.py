@@ -13,6 +13,7 @@ from kombu.utils.eventio import READ
 from sidekiq_celery._pidbox.name_patterns import fits
 from sidekiq_celery._pidbox.node import Node
 from sidekiq_celery._pidbox.plain_values import plain
+from sidekiq_py.copied_threads import bind, rest_if_copied
 
 logger = logging.getLogger("celery.worker.control")
 
@@ -30,6 +31,7 @@ _LONG_PAUSE_SECONDS = 30.0
 
 def listen(owner: Node) -> None:
     """Carry out commands until the node is stopped, whatever happens to the connection."""
+    bind()
     # A program may have several apps, and a new thread has no current one.
     owner.app.set_current()
     has_logged = False
@@ -146,7 +148,16 @@ class _Mailbox:
         self._transport = connection.transport
         self._lost = (OperationalError, *connection.connection_errors)
         self._of_redis = (*self._lost, *connection.channel_errors)
-        self._transport.cycle.poller.register(owner.wake_fd, READ)
+        cycle = self._transport.cycle
+        cycle.poller.register(owner.wake_fd, READ)
+        read = cycle.on_readable
+
+        def read_if_ours(fileno: int) -> Any:
+            rest_if_copied()
+            return read(fileno)
+
+        # With gevent, a fork copies this thread. The socket is shared, and what the copy reads, the worker misses.
+        cycle.on_readable = read_if_ours
 
     def drain(self, seconds: float) -> None:
         """
@@ -162,6 +173,7 @@ class _Mailbox:
                 # Wait once: `drain_events` would start over after the pipe has ended the wait.
                 self._transport.cycle.get(self._transport._deliver, timeout=seconds)
         except Empty:
+            rest_if_copied()
             self._transport.cycle.maybe_check_subclient_health()
         except Exception as error:
             if isinstance(error, self._of_redis) and not isinstance(error, _NONSENSE):

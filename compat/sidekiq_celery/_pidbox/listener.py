@@ -1,6 +1,8 @@
 """A node's end of kombu's pidbox: it reads commands from Redis, calls them and sends the replies."""
 
 import logging
+import os
+import time
 from collections.abc import Callable
 from queue import Empty
 from typing import Any
@@ -13,7 +15,6 @@ from kombu.utils.eventio import READ
 from sidekiq_celery._pidbox.name_patterns import fits
 from sidekiq_celery._pidbox.node import Node
 from sidekiq_celery._pidbox.plain_values import plain
-from sidekiq_py.copied_threads import bind, rest_if_copied
 
 logger = logging.getLogger("celery.worker.control")
 
@@ -31,7 +32,6 @@ _LONG_PAUSE_SECONDS = 30.0
 
 def listen(owner: Node) -> None:
     """Carry out commands until the node is stopped, whatever happens to the connection."""
-    bind()
     # A program may have several apps, and a new thread has no current one.
     owner.app.set_current()
     has_logged = False
@@ -148,15 +148,15 @@ class _Mailbox:
         self._transport = connection.transport
         self._lost = (OperationalError, *connection.connection_errors)
         self._of_redis = (*self._lost, *connection.channel_errors)
+        self._pid = os.getpid()
         cycle = self._transport.cycle
         cycle.poller.register(owner.wake_fd, READ)
         read = cycle.on_readable
 
         def read_if_ours(fileno: int) -> Any:
-            rest_if_copied()
+            self._rest_if_copied()
             return read(fileno)
 
-        # With gevent, a fork copies this thread. The socket is shared, and what the copy reads, the worker misses.
         cycle.on_readable = read_if_ours
 
     def drain(self, seconds: float) -> None:
@@ -173,7 +173,7 @@ class _Mailbox:
                 # Wait once: `drain_events` would start over after the pipe has ended the wait.
                 self._transport.cycle.get(self._transport._deliver, timeout=seconds)
         except Empty:
-            rest_if_copied()
+            self._rest_if_copied()
             self._transport.cycle.maybe_check_subclient_health()
         except Exception as error:
             if isinstance(error, self._of_redis) and not isinstance(error, _NONSENSE):
@@ -192,6 +192,11 @@ class _Mailbox:
             return
         self._errors_in_a_row = 0
         self._has_more = False
+
+    def _rest_if_copied(self) -> None:
+        # With gevent, a fork copies this thread. The socket is shared, and what the copy reads, the worker misses.
+        while os.getpid() != self._pid:
+            time.sleep(3600)
 
     def close(self) -> None:
         """Remove this node from Redis."""

@@ -122,6 +122,17 @@ def is_revoked(app: App, task_id: str) -> bool:
         return revoked.is_revoked(client_of(app).pool, task_id, time.time())
 
 
+def call_up_if_revoked(app: App, task_id: str) -> None:
+    """
+    Move a task that waits in `retry` or `schedule` to its queue if it is revoked.
+
+    Raises:
+        RedisError: Redis cannot be reached.
+    """
+    if revoked.is_revoked(client_of(app).pool, task_id, time.time()):
+        _call_up(app, [task_id])
+
+
 def allow(app: App, task_id: str) -> None:
     """
     Take a revoke back.

@@ -12,6 +12,7 @@ Turns the end of a task's run into the outcome of its job for the engine (`JobDe
 from typing import Any
 
 from sidekiq_celery import states
+from sidekiq_celery._admission import revokes
 from sidekiq_celery._run.failed_tasks import FailedTasks, keep_limit
 from sidekiq_celery._run.task_log import is_expected
 from sidekiq_celery._run.task_run import TaskRun
@@ -82,7 +83,11 @@ def _retry(run: TaskRun, attempt: Attempt) -> Outcome:
     """Enqueue the next attempts: usually one, but more if the task calls `retry(throw=False)` more than once."""
     payload, member, score = _next_try(run, attempt, run.again[-1])
     kind: Kind = "retry" if run.state == states.RETRY else "done"
-    return Outcome(kind, payload, member, score, vital=(*run.effects, *_next_tries(run, attempt)))
+    outcome = Outcome(kind, payload, member, score, vital=(*run.effects, *_next_tries(run, attempt)))
+    if all(job.score is None for job in run.again):
+        return outcome
+    # A revoke that came before the next try was written has not found it.
+    return outcome._replace(afterwards=lambda: revokes.call_up_if_revoked(run.plan.app, run.task_id))
 
 
 def _next_tries(run: TaskRun, attempt: Attempt) -> list[Effect]:

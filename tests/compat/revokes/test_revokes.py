@@ -219,6 +219,21 @@ def test_a_task_that_waits_for_its_retry_does_not_run_again(app: Celery, worker:
     assert ran == [0]
 
 
+def test_a_task_that_is_revoked_before_its_retry_is_written_ends_at_once(app: Celery, worker: TaskWorker) -> None:
+    """As in Celery, where the worker that receives the next try sees it."""
+
+    @app.task(name="proj.again", bind=True)
+    def again(self: Any) -> None:
+        revokes.revoke(app, self.request.id)
+        raise self.retry(countdown=3600)
+
+    result = again.delay()
+    worker.start()
+
+    with pytest.raises(TaskRevokedError):
+        result.get(timeout=WAIT_SECONDS)
+
+
 def test_chords_and_chains_hear_of_it(app: Celery, worker: TaskWorker) -> None:
     """Who waits for a revoked part or step has an end, too."""
     note = declare(app, [])

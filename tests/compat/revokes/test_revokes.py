@@ -151,6 +151,8 @@ def test_the_signal_and_the_end_of_a_revoked_task(app: Celery, worker: TaskWorke
     signals.task_revoked.connect(listen)
     try:
         worker.start()
+        # In the process that runs it, the state is seen before the signal is sent.
+        eventually(lambda: calls)
         eventually(lambda: result.state == "REVOKED")
     finally:
         signals.task_revoked.disconnect(listen)

@@ -229,12 +229,15 @@ def failed_tests(folder: Path) -> list[str]:
     """Their node ids, from the reports."""
     cases = (case for report in folder.glob("*.xml") for case in ElementTree.parse(report).iter("testcase"))
     return sorted(
-        {
-            f"{case.get('file')}::{case.get('name')}"
-            for case in cases
-            if case.find("failure") is not None or case.find("error") is not None
-        }
+        {_node_id(case) for case in cases if case.find("failure") is not None or case.find("error") is not None}
     )
+
+
+def _node_id(case: ElementTree.Element) -> str:
+    file, name = case.get("file", ""), case.get("name", "")
+    # After the module come the classes in which the test is.
+    classes = case.get("classname", "").removeprefix(file.removesuffix(".py").replace("/", ".")).split(".")[1:]
+    return "::".join([file, *classes, name])
 
 
 def _next_to_end(running: Mapping[int, tuple[subprocess.Popen[bytes], Part, Path, float]]) -> tuple[int, int, Any]:

@@ -268,6 +268,8 @@ def test_a_connection_that_breaks_before_redis_notifies_it_is_soon_replaced(
     watch.look(NOW, (0.0,))
 
     assert len(redis_client.client_list(_type="pubsub")) == 1
+    # Now a part of a cycle, it would be collected with an open socket.
+    watch.close()
 
 
 def test_a_connection_that_is_cut_once_it_is_subscribed_is_not_opened_again_at_each_look(

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from kill_report.stage import PATIENCE_SECONDS, Stage, at_work
 from tests.kill.conftest import Fleet, KillWorker
+from tests.support.ports import free_port
 from tests.support.process_states import children_of
-from tests.support.redis_server import free_port
 from tests.support.waiting import eventually
 from tests.support.worker_process import REPOSITORY, WorkerProcess
 

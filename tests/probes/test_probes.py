@@ -16,7 +16,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 import sidekiq_py as sidekiq
 from sidekiq_py import program
-from tests.support.redis_server import RedisServer, free_port
+from tests.support.ports import free_port
+from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
 from tests.support.worker_process import WorkerProcess, _process_tree
 

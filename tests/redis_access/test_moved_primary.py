@@ -16,7 +16,8 @@ from sidekiq_py.redis_access.connection.link import Link, pack_command
 from sidekiq_py.redis_access.connection.pool import Pool
 from sidekiq_py.redis_access.connection.settings import RedisSettings
 from sidekiq_py.redis_access.job_path.async_pool import AsyncPool
-from tests.support.redis_server import RedisServer, free_port
+from tests.support.ports import free_port
+from tests.support.redis_server import RedisServer
 from tests.support.sentinel import SERVICE, Sentinel
 from tests.support.waiting import eventually
 

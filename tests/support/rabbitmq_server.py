@@ -7,7 +7,6 @@ find each other. Both processes are gone when the one that started them is gone.
 
 import atexit
 import os
-import random
 import shutil
 import signal
 import socket
@@ -20,13 +19,12 @@ from typing import Self
 from urllib.parse import quote
 
 from tests.support.child_process import tail, tied_to_this_process
+from tests.support.ports import free_port
 
 PROGRAM = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 # Of a machine that is busy with thirty other things; on an idle one it takes some five.
 START_TIMEOUT_SECONDS = 240.0
 START_ATTEMPTS = 3
-# Below those that the kernel gives to connections: it takes seconds until the node binds its ports.
-_PORTS = range(20000, 32000)
 STOP_TIMEOUT_SECONDS = 30.0
 
 
@@ -83,7 +81,7 @@ class RabbitServer:
         atexit.unregister(self.close)
 
     def _starts(self) -> bool:
-        self.port, epmd_port = _free_port(), _free_port()
+        self.port, epmd_port = free_port(), free_port()
         environment = {**os.environ, **self._environment(epmd_port)}
         self._run(["epmd", "-port", str(epmd_port), "-address", "127.0.0.1"], environment, "epmd")
         self._run([str(PROGRAM)], environment, "server")
@@ -124,7 +122,7 @@ class RabbitServer:
             "RABBITMQ_NODENAME": f"test{os.getpid()}@localhost",
             "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
             "RABBITMQ_NODE_PORT": str(self.port),
-            "RABBITMQ_DIST_PORT": str(_free_port()),
+            "RABBITMQ_DIST_PORT": str(free_port()),
             "RABBITMQ_MNESIA_BASE": str(directory / "mnesia"),
             "RABBITMQ_LOG_BASE": str(directory / "log"),
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(directory / "enabled_plugins"),
@@ -143,15 +141,3 @@ class RabbitServer:
                 return connection.recv(1) == b"\x01"
         except OSError:
             return False
-
-
-def _free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on now."""
-    while True:
-        port = random.choice(_PORTS)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port

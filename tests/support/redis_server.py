@@ -26,6 +26,7 @@ import redis
 from interop_tests import servers
 from interop_tests.servers import RedisProgram
 from tests.support.child_process import tail, tied_to_this_process
+from tests.support.ports import free_port, held_port
 from tests.support.waiting import eventually
 
 START_TIMEOUT_SECONDS = 60.0
@@ -67,6 +68,7 @@ class RedisServer:
         self.log_path = self.directory / "redis.log"
         self.port = 0
         self._process: subprocess.Popen[bytes] | None = None
+        self._holder: socket.socket | None = None
 
     def __repr__(self) -> str:
         state = "running" if self.is_running else "down"
@@ -111,6 +113,7 @@ class RedisServer:
         atexit.register(self.close)
         for attempt in range(1, START_ATTEMPTS + 1):
             port = self.port or free_port()
+            self._let_go()
             self._process = subprocess.Popen(
                 tied_to_this_process(self._command(port)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
             )
@@ -160,6 +163,7 @@ class RedisServer:
     def close(self) -> None:
         """Stop the server and remove its directory. It cannot be started again."""
         self.stop()
+        self._let_go()
         shutil.rmtree(self.directory, ignore_errors=True)
         atexit.unregister(self.close)
 
@@ -273,15 +277,15 @@ class RedisServer:
             except subprocess.TimeoutExpired:
                 process.kill()
         process.wait()
+        if self.port:
+            self._holder = held_port(self.port)
+
+    def _let_go(self) -> None:
+        if self._holder is not None:
+            self._holder.close()
+            self._holder = None
 
     def _require_process(self) -> subprocess.Popen[bytes]:
         if self._process is None:
             raise RuntimeError("the Redis server is not running; call start() first")
         return self._process
-
-
-def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

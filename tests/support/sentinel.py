@@ -9,7 +9,8 @@ from typing import Self
 import redis
 
 from tests.support.child_process import tail, tied_to_this_process
-from tests.support.redis_server import RedisServer, free_port
+from tests.support.ports import free_port
+from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
 
 SERVICE = "jobs"

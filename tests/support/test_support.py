@@ -1,5 +1,6 @@
 """The ground of the tests is tested too: a server or a wait that lies would make every other test lie."""
 
+import errno
 import socket
 import time
 from collections.abc import Callable
@@ -47,6 +48,19 @@ def test_an_append_only_server_has_its_data_after_a_crash(new_redis_server: Call
 
     assert (client.get("kept"), server.port) == (b"1", port_before)
     client.close()
+
+
+def test_the_port_of_a_server_that_is_down_is_kept_for_it(new_redis_server: Callable[..., RedisServer]) -> None:
+    """Who connects is refused, and neither a server nor an outgoing connection of another test gets the port."""
+    server = new_redis_server()
+
+    for ends in (server.stop, server.kill):
+        ends()
+        with socket.socket() as client, socket.socket() as other:
+            assert client.connect_ex(("127.0.0.1", server.port)) == errno.ECONNREFUSED
+            with pytest.raises(OSError, match="Address already in use"):
+                other.bind(("127.0.0.1", server.port))
+        server.start()
 
 
 def test_a_server_without_persistence_comes_back_empty(new_redis_server: Callable[..., RedisServer]) -> None:

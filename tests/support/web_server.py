@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 from urllib.request import HTTPCookieProcessor, Request, build_opener
 
 from tests.support.child_process import tail, tied_to_this_process
+from tests.support.ports import free_port
 from tests.support.waiting import eventually
 
 _START_SECONDS = 60.0
@@ -34,7 +35,7 @@ class WebServer:
     def __init__(
         self, command: Sequence[str], *, environment: Mapping[str, str] | None = None, folder: Path | None = None
     ) -> None:
-        self.port = _free_port()
+        self.port = free_port()
         self._command = [part.replace("{port}", str(self.port)) for part in command]
         self._environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **(environment or {})}
         self._folder = folder
@@ -139,10 +140,3 @@ class HttpClient:
                 return reply.status, reply.read().decode()
         except HTTPError as error:
             return error.code, error.read().decode()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -8,7 +8,8 @@ import pytest
 from interop_tests import servers
 from sidekiq_py import program
 from tests.support.certificates import Certificates, make_certificates
-from tests.support.redis_server import RedisServer, free_port
+from tests.support.ports import free_port
+from tests.support.redis_server import RedisServer
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import pytest
 import sidekiq_py as sidekiq
 from sidekiq_py.errors import ConfigError, RedisConnectionError
 from tests.support.in_flight import jobs_in_flight
-from tests.support.redis_server import free_port
+from tests.support.ports import free_port
 from tests.support.sentinel import Sentinel
 from tests.support.waiting import eventually
 from tests.support.worker_process import SOURCE_ROOTS, WorkerProcess

@@ -10,7 +10,7 @@ from kombu.exceptions import OperationalError
 from sidekiq_celery._send.clients import client_of
 
 from tests.support.certificates import make_certificates
-from tests.support.redis_server import free_port
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[3]
 

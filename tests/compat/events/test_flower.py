@@ -19,8 +19,9 @@ from tests.compat.events.conftest import PROJECT
 from tests.compat.events.event_monitor import LONG
 from tests.support.celery_program import command, environment
 from tests.support.missing_tools import skip_or_fail
+from tests.support.ports import free_port
 from tests.support.real_celery import python_with_celery
-from tests.support.redis_server import RedisServer, free_port
+from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
 from tests.support.worker_process import REPOSITORY, SOURCE_ROOTS, SidekiqProcess
 

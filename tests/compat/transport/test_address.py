@@ -14,7 +14,8 @@ from sidekiq_celery.transport.address import redis_pool, settings_of
 
 from sidekiq_py.extension import RedisSettings
 from tests.support.certificates import make_certificates
-from tests.support.redis_server import RedisServer, free_port
+from tests.support.ports import free_port
+from tests.support.redis_server import RedisServer
 from tests.support.sentinel import SERVICE, Sentinel
 
 NAMED = "sidekiq_celery.transport:Transport"

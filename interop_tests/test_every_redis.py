@@ -144,7 +144,7 @@ def test_what_a_killed_and_a_stopped_worker_had_is_run_by_the_next(
     eventually(lambda: redis_client.llen("queue:default") == 4)
     start_ruby()
 
-    eventually(lambda: {line["entry"] for line in lines(redis_client) if line["by"] == "ruby"} == {0, 1, 2, 3}, 60)
+    eventually(lambda: {line["entry"] for line in lines(redis_client) if line["by"] == "ruby"} == {0, 1, 2, 3})
 
 
 def test_each_data_api_works_on_what_the_other_wrote(redis_client: redis.Redis, ruby: RunRuby) -> None:

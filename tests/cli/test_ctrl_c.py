@@ -85,7 +85,7 @@ def test_ctrl_c_at_a_question_is_not_the_answer_no(redis_url, redis_client):
     shown = read_until(controller, "[y/N]")
     # Python acts on a signal only if it arrives while the program already sleeps in its read.
     state = Path(f"/proc/{process.pid}/stat")
-    eventually(lambda: state.read_text().rpartition(")")[2].split()[0] == "S", within_seconds=30)
+    eventually(lambda: state.read_text().rpartition(")")[2].split()[0] == "S")
 
     process.send_signal(signal.SIGINT)
 

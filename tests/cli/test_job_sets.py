@@ -499,7 +499,7 @@ def test_ctrl_c_ends_a_paced_run_between_two_jobs(redis_url, redis_client, put):
         stderr=subprocess.PIPE,
         text=True,
     )
-    eventually(lambda: redis_client.llen("queue:default") >= 2, within_seconds=30)
+    eventually(lambda: redis_client.llen("queue:default") >= 2)
 
     process.send_signal(signal.SIGINT)
 

@@ -361,7 +361,7 @@ def test_ctrl_c_ends_a_move_between_two_steps(redis_url, redis_client, push, opt
     push("low", *(str(n) for n in range(300)))
     push("high", "first")
     moving = move_slowly(redis_url, *options)
-    eventually(lambda: redis_client.llen("queue:high") >= 3, within_seconds=30)
+    eventually(lambda: redis_client.llen("queue:high") >= 3)
 
     moving.send_signal(signal.SIGINT)
 
@@ -377,7 +377,7 @@ def test_a_move_that_is_killed_loses_nothing(redis_url, redis_client, push):
     push("low", *(str(n) for n in range(300)))
     push("high", "first")
     moving = move_slowly(redis_url)
-    eventually(lambda: redis_client.llen("queue:high") >= 3, within_seconds=30)
+    eventually(lambda: redis_client.llen("queue:high") >= 3)
 
     moving.kill()
     moving.communicate(timeout=30)

@@ -233,7 +233,7 @@ class Terminal:
 
     def until(self, text: str) -> None:
         """Wait until this text has appeared since the last key."""
-        eventually(lambda: text in self.read(), within_seconds=30)
+        eventually(lambda: text in self.read())
 
     def press(self, keys: str) -> None:
         """Press keys."""
@@ -327,7 +327,7 @@ def test_a_process_is_told_by_a_key(redis_url, fleet, keys, question, sent):
             top.press("y")
         else:
             top.press(keys)
-        eventually(lambda: fleet.lrange(f"{identity}-signals", 0, -1) == [sent], within_seconds=30)
+        eventually(lambda: fleet.lrange(f"{identity}-signals", 0, -1) == [sent])
         top.until("within ten seconds")
 
 

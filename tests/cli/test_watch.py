@@ -77,7 +77,7 @@ def write(folder: Path, text: str) -> None:
 def said(redis_url: str, client: redis.Redis) -> bytes:
     """What a job says that is pushed now."""
     Client(redis_url, sidekiq_version="7").push({"class": "Say", "args": []})
-    return eventually(lambda: client.lpop("said"), within_seconds=30)  # type: ignore[arg-type, return-value]
+    return eventually(lambda: client.lpop("said"))  # type: ignore[arg-type, return-value]
 
 
 def log_of(folder: Path) -> str:
@@ -112,9 +112,9 @@ def test_a_signal_during_a_restart_ends_the_watch(
     write(tmp_path, "old")
     watched = start("-t", "30")
     Client(redis_url, sidekiq_version="7").push({"class": "SayAndWait", "args": []})
-    eventually(lambda: redis_client.lpop("said"), within_seconds=30)
+    eventually(lambda: redis_client.lpop("said"))
     write(tmp_path, "new")
-    eventually(lambda: "Shutting down" in log_of(tmp_path), within_seconds=30)
+    eventually(lambda: "Shutting down" in log_of(tmp_path))
 
     watched.send_signal(number)
 
@@ -149,7 +149,7 @@ def test_a_program_in_a_folder_called_venv_is_watched(
 
     write(home, "new")
 
-    assert eventually(lambda: "watched_jobs.py changed" in log_of(home), within_seconds=30)
+    assert eventually(lambda: "watched_jobs.py changed" in log_of(home))
 
 
 def test_a_program_that_does_not_start_is_tried_again_at_the_next_change(

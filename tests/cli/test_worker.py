@@ -214,7 +214,7 @@ def test_a_child_that_dies_is_replaced_and_the_parent_ends_with_code_0(
 
     client.push({"class": "Die", "args": [], "retry": 0})
 
-    eventually(lambda: len(set(worker.identities()) - before) == 1, within_seconds=20)
+    eventually(lambda: len(set(worker.identities()) - before) == 1)
     assert "ended with exit code 3" in worker.log
     worker.send_signal(signal.SIGTERM)
     assert worker.wait() == 0

@@ -105,7 +105,7 @@ def test_a_queue_that_was_served_before_is_waited_for_again(
 
     fetcher.serve({"high": 0, "low": 0})
 
-    assert eventually(lambda: fetcher.awaits("high"), 5)
+    eventually(lambda: fetcher.awaits("high"))
 
 
 def test_what_was_fetched_ahead_from_a_queue_that_is_left_goes_back(

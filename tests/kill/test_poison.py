@@ -17,7 +17,7 @@ def work_until_done(fleet: Fleet, most: int, **settings: object) -> int:
     deaths = 0
     while True:
         worker = fleet.start(wait=False, **settings)
-        eventually(lambda worker=worker: not worker.is_running or fleet.is_done, 30)
+        eventually(lambda worker=worker: not worker.is_running or fleet.is_done)
         if worker.is_running:
             return deaths
         fleet.deaths[worker.pid] = time.monotonic()
@@ -74,7 +74,7 @@ def test_several_culprits_find_no_innocent_to_take_along(fleet: Fleet, report: C
     deaths = work_until_done(fleet, 16, concurrency=5)
 
     eventually(lambda: fleet.client.zcard("dead") == len(culprits))
-    eventually(lambda: fleet.ledger.numbers(DIED).keys() == culprits, 30)
+    eventually(lambda: fleet.ledger.numbers(DIED).keys() == culprits)
     dead = {number_of(raw) for raw in fleet.client.zrange("dead", 0, -1)}
     books = fleet.books(jobs)
     announced = fleet.ledger.numbers(DIED)
@@ -93,14 +93,14 @@ def test_a_death_is_announced_though_the_process_that_buried_the_job_is_killed(
     push_jobs(fleet.client, [job_text(0, "poison", [0.0])])
     for _ in range(4):
         worker = fleet.start(wait=False)
-        eventually(lambda worker=worker: not worker.is_running, 30)
+        eventually(lambda worker=worker: not worker.is_running)
         fleet.deaths[worker.pid] = time.monotonic()
 
     until_dead(fleet, fleet.start(wait=False, fault=f"{fault} a death is announced"))
     assert (fleet.client.zcard("dead"), fleet.ledger.count(DIED)) == (1, calls - 1)
     fleet.start(wait=False)
 
-    eventually(lambda: fleet.ledger.numbers(DIED) == {0: calls}, 30)
+    eventually(lambda: fleet.ledger.numbers(DIED) == {0: calls})
     eventually(lambda: not fleet.client.exists("sidekiq_py:deaths"))
 
 
@@ -116,7 +116,7 @@ def test_the_death_of_a_job_without_tries_left_is_announced_though_its_process_i
     assert fleet.client.zcard("dead") == (retry is not False)
     fleet.start(wait=False)
 
-    eventually(lambda: fleet.ledger.numbers(DIED) == {0: calls}, 30)
+    eventually(lambda: fleet.ledger.numbers(DIED) == {0: calls})
     eventually(lambda: not fleet.client.exists("sidekiq_py:deaths"))
     assert fleet.ledger.count(STARTED) == 1
 

@@ -41,7 +41,7 @@ def test_nothing_is_lost_or_doubled_when_redis_is_restarted(
     push_jobs(fleet.client, mixed(jobs, 0.001))
     workers = [fleet.start() for _ in range(3)]
     for quota in (jobs // 5, jobs // 2):
-        eventually(lambda quota=quota: fleet.ledger.count(STARTED) > quota, 30)
+        eventually(lambda quota=quota: fleet.ledger.count(STARTED) > quota)
         durable_server.restart(kill=how == "killed")
 
     fleet.wait_until_done(60)
@@ -62,7 +62,7 @@ def test_nothing_is_lost_when_redis_and_workers_are_killed(
     push_jobs(fleet.client, mixed(jobs, 0.01))
     workers = [fleet.start() for _ in range(3)]
     for quota in (800, 1600, 2400, 3200):
-        eventually(lambda quota=quota: fleet.ledger.count(STARTED) > quota, 30)
+        eventually(lambda quota=quota: fleet.ledger.count(STARTED) > quota)
         victim = workers.pop(draw.randrange(3))
         fleet.kill(victim)
         durable_server.restart(kill=True)
@@ -111,7 +111,7 @@ def test_a_lost_registry_costs_no_job(fleet: Fleet, report: Callable[[object], N
     fleet.start()
     owners = eventually(lambda: len(found := fleet.client.hkeys("sidekiq_py:owners")) == 2 and set(found))
     for quota in (500, 1500, 2500):
-        eventually(lambda quota=quota: fleet.ledger.count(STARTED) > quota, 30)
+        eventually(lambda quota=quota: fleet.ledger.count(STARTED) > quota)
         fleet.client.delete("sidekiq_py:owners")
 
     fleet.wait_until_done(30)

@@ -70,7 +70,7 @@ def test_the_body_of_a_chord_whose_part_is_a_poison_pill_is_not_lost() -> None:
         stage.expected |= {0, 1, 2}
         for _ in range(4):
             worker = workflows.celery_worker(stage, fleet, "threads")
-            eventually(partial(_runs_pill, stage, worker.pid), 60)
+            eventually(partial(_runs_pill, stage, worker.pid))
             stage.kill(worker.pid, "worker with a poison pill")
             worker.wait()
         workflows.celery_worker(stage, fleet, "threads")

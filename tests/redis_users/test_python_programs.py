@@ -230,7 +230,7 @@ def test_a_poison_pill_goes_to_the_dead_set(confined: Confined) -> None:
     confined.start_worker("--processes", "2", "-c", "1")
     jobs.die.perform_async()
 
-    eventually(lambda: len(api.DeadSet()) == 1, 60)
+    eventually(lambda: len(api.DeadSet()) == 1)
     assert len(api.Queue("default")) == 0
 
 

@@ -88,7 +88,7 @@ class Sentinel:
 
     def wait_for_replicas(self, count: int = 1) -> None:
         """Until it has seen that many, without which there is nothing to fail over to."""
-        eventually(lambda: len(self.client.sentinel_slaves(SERVICE)) >= count, 30)
+        eventually(lambda: len(self.client.sentinel_slaves(SERVICE)) >= count)
 
     def fail_over(self) -> None:
         """Order a failover; returns at once."""

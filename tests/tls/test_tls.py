@@ -170,12 +170,12 @@ def test_a_worker_by_tls(arguments: list[str], tls_server: TlsServer, tmp_path: 
 
         for number in range(5):
             jobs.note.perform_async(f"idle {number}")
-            eventually(lambda number=number: f"idle {number}" in written(tmp_path), 60)
+            eventually(lambda number=number: f"idle {number}" in written(tmp_path))
         jobs.note.perform_bulk([[f"busy {number} {'x' * 30_000}"] for number in range(100)])
         jobs.note.perform_in(0.1, "later")
         jobs.fail.perform_async("again")
-        eventually(lambda: len(written(tmp_path)) == 106, 60)
-        eventually(lambda: client.zcard("retry") == 1, 60)
+        eventually(lambda: len(written(tmp_path)) == 106)
+        eventually(lambda: client.zcard("retry") == 1)
 
         assert worker.stop() == 0
         assert jobs_in_flight(client) == []
@@ -202,10 +202,10 @@ def test_what_a_worker_killed_in_the_middle_held_comes_back(tls_server: TlsServe
     sidekiq.configure(redis_url=tls_server.trusted_url, sidekiq_version="7")
     sidekiq.Client().push({"class": "Linger", "args": ["lingering"]})
     with start() as killed:
-        eventually(lambda: written(tmp_path) == ["lingering"], 60)
+        eventually(lambda: written(tmp_path) == ["lingering"])
         killed.kill()
     with start():
-        eventually(lambda: written(tmp_path) == ["lingering", "lingering"], 60)
+        eventually(lambda: written(tmp_path) == ["lingering", "lingering"])
 
 
 def test_an_idle_client_pushes_on_the_connection_that_it_has(tls_server: TlsServer) -> None:

@@ -147,7 +147,7 @@ def test_all_that_failed_within_an_hour_are_retried(operator, redis_client, fail
 
     operator.post("/retries/all", {"action": "retry", **window})
 
-    assert eventually(lambda: RetrySet().size == 2, within_seconds=3)
+    assert eventually(lambda: RetrySet().size == 2)
     assert {entry.jid for entry in RetrySet()} == {"b", "c"}
     assert [json.loads(raw)["jid"] for raw in redis_client.lrange("queue:default", 0, -1)] == ["a"]
     assert (

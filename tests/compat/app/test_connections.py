@@ -111,7 +111,7 @@ def test_a_producer_sends_kombus_messages(connected):
         producer.publish({"a": 1}, routing_key="beside", serializer="json")
 
     with connected.connection_for_read() as connection:
-        message = connection.SimpleQueue("beside").get(timeout=5)
+        message = connection.SimpleQueue("beside").get(timeout=60)
         assert message.payload == {"a": 1}
         message.ack()
 

@@ -171,7 +171,7 @@ def test_it_answers_again_when_redis_is_back(
         server.stop()
         server.start()
 
-        eventually(answers_again, within_seconds=20)
+        eventually(answers_again)
 
 
 def test_it_is_off_unless_it_is_asked_for(app: Celery) -> None:

@@ -193,7 +193,7 @@ def test_what_a_workflow_pushes_follows_the_job_whose_end_pushes_it(
     seal.is_on = False
 
     wanted = {"pushed": sum(ends.values()), **ends}
-    eventually(lambda: counts(redis_client) == wanted, within_seconds=20)
+    eventually(lambda: counts(redis_client) == wanted)
 
 
 def test_another_try_of_a_task_is_the_same_job(seal: Seal, running: SimpleNamespace, redis_client: redis.Redis) -> None:

@@ -68,7 +68,7 @@ def test_each_body_is_enqueued_once_whenever_workers_are_killed(
             running[victim].wait()
             running[victim] = start(redis_url)
         eventually(lambda: redis_client.llen("queue:bodies") >= CHORDS, within_seconds=120)
-        eventually(lambda: not redis_client.llen("queue:celery") and not jobs_in_flight(redis_client), 60)
+        eventually(lambda: not redis_client.llen("queue:celery") and not jobs_in_flight(redis_client))
 
     payloads = [json.loads(raw) for raw in redis_client.lrange("queue:bodies", 0, -1)]
     assert Counter(payload["jid"] for payload in payloads) == Counter(f"body-{number}" for number in range(CHORDS))

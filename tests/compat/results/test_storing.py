@@ -72,7 +72,7 @@ def test_a_first_success_is_not_overwritten(make_app: MakeApp, redis_client: red
     app.backend.mark_as_done("a", 2)
 
     assert redis_client.get("celery-task-meta-a") == before
-    assert app.AsyncResult("a").get(timeout=5) == 1
+    assert app.AsyncResult("a").get(timeout=60) == 1
 
 
 def test_a_failure_names_its_exception(app: Celery, redis_client: redis.Redis) -> None:
@@ -116,7 +116,7 @@ def test_keys_may_bear_a_prefix(make_app: MakeApp, redis_client: redis.Redis) ->
     for own in ("shop", "club:"):
         app = make_app(result_backend_transport_options={"global_keyprefix": own})
         app.backend.mark_as_done("a", 1)
-        assert app.AsyncResult("a").get(timeout=5) == 1
+        assert app.AsyncResult("a").get(timeout=60) == 1
 
     assert sorted(redis_client.keys()) == [b"club:celery-task-meta-a", b"shop_celery-task-meta-a"]
 
@@ -158,7 +158,7 @@ def test_types_that_json_lacks_come_back(app: Celery) -> None:
 
     app.backend.mark_as_done("a", values)
 
-    assert app.AsyncResult("a").get(timeout=5) == values
+    assert app.AsyncResult("a").get(timeout=60) == values
 
 
 @pytest.mark.parametrize("serializer", ["yaml", "pickle"])
@@ -168,7 +168,7 @@ def test_other_serializers_and_compression(make_app: MakeApp, redis_client: redi
     make_app(result_compression="gzip", **own).backend.mark_as_done("a", {"x": "y" * 100})
 
     assert (redis_client.get("celery-task-meta-a") or b"").startswith(b"\x00celery-compressed\x00")
-    assert make_app(**own).AsyncResult("a").get(timeout=5) == {"x": "y" * 100}
+    assert make_app(**own).AsyncResult("a").get(timeout=60) == {"x": "y" * 100}
 
 
 def test_results_are_not_compressed_for_clients_that_read_text(
@@ -269,7 +269,7 @@ def test_a_result_that_was_read_and_forgotten_is_not_waited_for(app: Celery) -> 
     """`get` returns None, as in Celery: as a rule nothing will ever be stored again."""
     app.backend.mark_as_done("a", 1)
     result = app.AsyncResult("a")
-    assert result.get(timeout=5) == 1
+    assert result.get(timeout=60) == 1
 
     result.forget()
 
@@ -282,16 +282,16 @@ def test_a_forgotten_result_that_is_stored_again_is_returned(app: Celery) -> Non
     """As in Celery: a program may send the task again under its id, and a task that failed may be retried by hand."""
     app.backend.mark_as_done("a", 1)
     result = app.AsyncResult("a")
-    result.get(timeout=5)
+    result.get(timeout=60)
     result.forget()
 
     app.backend.mark_as_done("a", 2)
-    assert asyncio.run(result.aget(timeout=5)) == 2
+    assert asyncio.run(result.aget(timeout=60)) == 2
     result.forget()
     app.backend.mark_as_failure("a", ValueError("no"))
 
     with pytest.raises(ValueError, match="no"):
-        result.get(timeout=5)
+        result.get(timeout=60)
 
 
 def test_a_group_that_was_read_and_forgotten_is_not_waited_for(app: Celery) -> None:
@@ -299,7 +299,7 @@ def test_a_group_that_was_read_and_forgotten_is_not_waited_for(app: Celery) -> N
     group = app.GroupResult("g", [app.AsyncResult("a"), app.AsyncResult("b")])
     for task_id in "ab":
         app.backend.mark_as_done(task_id, 1)
-    group.get(timeout=5)
+    group.get(timeout=60)
     group.forget()
 
     app.backend.mark_as_done("b", 2)
@@ -363,7 +363,7 @@ def test_a_result_that_is_forgotten_before_it_comes_is_waited_for(app: Celery) -
     result.forget()
     app.backend.mark_as_done("a", 1)
 
-    assert result.get(timeout=5) == 1
+    assert result.get(timeout=60) == 1
 
 
 def test_a_result_in_the_jobs_own_database_is_written_with_the_jobs_end(

@@ -107,7 +107,7 @@ def test_a_task_that_kills_its_worker_fails_at_the_fourth_death(
     give_up_at = time.monotonic() + 60
     while not redis_client.exists("told") and time.monotonic() < give_up_at:
         worker = start_unready(redis_url, tmp_path)
-        eventually(lambda worker=worker: not worker.is_running or redis_client.exists("told"), 30)
+        eventually(lambda worker=worker: not worker.is_running or redis_client.exists("told"))
         worker.leave()
 
     assert redis_client.get("deadly") == b"4"
@@ -132,7 +132,7 @@ def test_a_task_past_its_time_limit_fails_and_its_process_is_killed(
     late = app.send_task("proj.endless", (1,), link_error=app.signature("proj.told"))
     fine = app.send_task("proj.work", (7,))
 
-    eventually(lambda: redis_client.get("told") == late.id.encode(), 30)
+    eventually(lambda: redis_client.get("told") == late.id.encode())
     meta = json.loads(redis_client.get(f"celery-task-meta-{late.id}") or b"{}")
     assert (meta["status"], meta["result"]["exc_type"], meta["traceback"]) == ("FAILURE", "TimeLimitExceeded", None)
     assert redis_client.get("endless") == b"1"

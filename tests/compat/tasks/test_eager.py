@@ -167,7 +167,7 @@ def test_a_stored_eager_result_can_be_read_by_others(eager: Celery) -> None:
 
     result = stored.delay()
 
-    assert eager.AsyncResult(result.id).get(timeout=5) == 7
+    assert eager.AsyncResult(result.id).get(timeout=60) == 7
 
 
 def test_an_eager_retry_is_made_at_once(app: Celery) -> None:

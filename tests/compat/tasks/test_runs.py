@@ -1193,7 +1193,7 @@ def test_lines_of_one_s_own_show_a_call_as_celery_s_do(
 
     with caplog.at_level(logging.INFO, logger="celery"):
         worker.start()
-        task.apply_async((1,), {"y": 2}, eta="2020-01-01T00:00:00+00:00").get(timeout=10)
+        task.apply_async((1,), {"y": 2}, eta="2020-01-01T00:00:00+00:00").get(timeout=60)
 
     assert "proj.due(1,) {'y': 2} for 2020-01-01T00:00:00+00:00" in caplog.messages
     assert "proj.due(1,) {'y': 2} done" in caplog.messages
@@ -1217,7 +1217,7 @@ def test_who_listens_to_receipts_is_given_celery_s_request(app: Celery, worker: 
         sent = task.apply_async(
             (1,), {"y": 2}, expires=600, headers={"trace": "t"}, time_limit=50, shadow="shown", kwargsrepr="<hidden>"
         )
-        assert sent.get(timeout=10) == 3
+        assert sent.get(timeout=60) == 3
     finally:
         signals.task_received.disconnect(listen)
 
@@ -1355,9 +1355,9 @@ def test_what_is_put_around_a_tracer_is_called_for_each_run(
     else:
         sent = [divided.apply((x,), task_id=f"d{x}") for x in (1, 0)]
 
-    assert sent[0].get(timeout=10) == [1, {"added": 1}]
+    assert sent[0].get(timeout=60) == [1, {"added": 1}]
     with pytest.raises(ZeroDivisionError):
-        sent[1].get(timeout=10)
+        sent[1].get(timeout=60)
     assert sorted(map(str, seen)) == sorted(
         map(
             str,
@@ -1402,8 +1402,8 @@ def test_what_is_put_around_a_task_for_its_tracer_is_called(
     monkeypatch.setattr(trace, "build_tracer", build_tracer)
     worker.start()
 
-    assert plain.apply_async(task_id="p").get(timeout=10) == "p"
-    assert awaited.delay().get(timeout=10) == "awaited"
+    assert plain.apply_async(task_id="p").get(timeout=60) == "p"
+    assert awaited.delay().get(timeout=60) == "awaited"
     assert called == ["proj.plain", "proj.awaited"]
 
 

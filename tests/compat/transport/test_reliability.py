@@ -232,6 +232,6 @@ def test_a_program_under_eventlet_publishes_and_is_told_that_it_cannot_consume(
 
     assert "cannot consume under eventlet" in ran.stderr
     with SimpleQueue(connection, "plain") as queue:
-        message = queue.get(timeout=10)
+        message = queue.get(timeout=60)
         message.ack()
         assert message.payload == "hello"

@@ -24,13 +24,13 @@ def test_a_worker_is_live_and_ready_and_tells_what_it_ran(
     """And heeds remote control all the same."""
     probes = Probes()
     start(*arguments, "--probe-port", str(probes.port), processes=2 if arguments is PREFORK else 1)
-    eventually(lambda: probes.is_good("live") and probes.is_good("ready"), within_seconds=30)
+    eventually(lambda: probes.is_good("live") and probes.is_good("ready"))
 
     for number in range(4):
         project.add.delay(number, 1)
 
     executed = ("sidekiq_jobs_executed_total", f"{PROJECT}.add")
-    eventually(lambda: probes.counts().get(executed) == 4, within_seconds=30)
+    eventually(lambda: probes.counts().get(executed) == 4)
     wait_for_an_answer(project.app, limit=1)
     assert probes.is_good("live")
 
@@ -39,7 +39,7 @@ def test_a_child_that_stands_still_makes_the_worker_not_live(start: StartWorker)
     """Whoever restarts it brings its tasks back."""
     probes = Probes()
     worker = start(*PREFORK, "--probe-port", str(probes.port), processes=2)
-    eventually(lambda: probes.is_good("live"), within_seconds=30)
+    eventually(lambda: probes.is_good("live"))
     # The first one that is forked answers.
     child = sorted(_process_tree(worker.pid))[-1]
 
@@ -52,7 +52,7 @@ def test_a_child_that_stands_still_makes_the_worker_not_live(start: StartWorker)
 
     # A child stands in Redis a moment before it has told its parent that it has started, and is not asked until then.
     eventually(lambda: f"{child}: gives no answer" in asked_while_frozen(), within_seconds=60)
-    eventually(lambda: probes.is_good("live"), within_seconds=30)
+    eventually(lambda: probes.is_good("live"))
 
 
 def test_without_remote_control_a_process_beside_the_children_answers_as_well(start: StartWorker) -> None:
@@ -61,5 +61,5 @@ def test_without_remote_control_a_process_beside_the_children_answers_as_well(st
 
     start(*PREFORK, "--probe-port", str(probes.port), processes=2, WITHOUT_REMOTE_CONTROL="1")
 
-    eventually(lambda: probes.is_good("live") and probes.is_good("ready"), within_seconds=30)
+    eventually(lambda: probes.is_good("live") and probes.is_good("ready"))
     assert probes.ask("metrics")[0] == 200

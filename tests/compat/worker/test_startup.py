@@ -75,7 +75,7 @@ def test_a_worker_waits_for_its_redis(absent_server: RedisServer, start: Start, 
     absent_server.start()
 
     worker.wait_until_ready()
-    eventually(lambda: " ready." in worker.log, within_seconds=30)
+    eventually(lambda: " ready." in worker.log)
     assert worker.stop() == 0
     text = f"consumer: Cannot connect to {absent_server.url}: Redis is out of reach: Error 111 connecting to "
     assert text in worker.log
@@ -165,7 +165,7 @@ def test_hup_starts_a_waiting_worker_again(absent_server: RedisServer, start: St
 
     worker.send_signal(signal.SIGHUP)
 
-    eventually(lambda: waits(worker) and worker.log.count("(1/100)") == 2, within_seconds=25)
+    eventually(lambda: waits(worker) and worker.log.count("(1/100)") == 2)
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
@@ -178,7 +178,7 @@ def test_hup_while_a_waiting_worker_stops_starts_it_again(
 
     worker.send_signal(number)
 
-    eventually(lambda: waits(worker) and worker.log.count("(1/100)") == 2, within_seconds=25)
+    eventually(lambda: waits(worker) and worker.log.count("(1/100)") == 2)
     assert worker.log.count("TERM ends this process") == 2
 
 

@@ -215,7 +215,7 @@ def test_what_has_succeeded_goes_along_with_the_next_move(
     reads = redis_client.info("stats")["total_reads_processed"]
 
     group.open(())
-    eventually(lambda: group.collect(None, 1) and counted.count, within_seconds=10)
+    eventually(lambda: group.collect(None, 1) and counted.count)
 
     # This one, and that of the question itself.
     assert redis_client.info("stats")["total_reads_processed"] - reads == 2

@@ -31,6 +31,8 @@ from tests.support.ledger import job_text, push_jobs
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
 
+# Longer than a busy machine holds up a process now and then.
+LEASE_SECONDS = 4
 ELSEWHERE = registration(ProcessPlace("another boot", "n", 7, 8), ["other"])
 
 
@@ -53,7 +55,7 @@ def hooks() -> Hooks:
 
 @pytest.fixture
 def launch(proxy: CuttingProxy, hooks: Hooks) -> Iterator[Callable[..., Launcher]]:
-    """Starts a worker here, behind the proxy, whose lease is two seconds long; it runs the functions it is given."""
+    """Starts a worker here, behind the proxy, whose lease is LEASE_SECONDS long; it runs the functions it is given."""
     started: list[tuple[Launcher, Client]] = []
 
     def start(**jobs: Callable[..., object]) -> Launcher:
@@ -61,7 +63,7 @@ def launch(proxy: CuttingProxy, hooks: Hooks) -> Iterator[Callable[..., Launcher
             redis=RedisSettings(proxy.url),
             sidekiq_version="6.4.1",
             capsules=(CapsuleConfig(concurrency=1),),
-            lease_seconds=2,
+            lease_seconds=LEASE_SECONDS,
             embedded=True,
         )
         registry = Registry()
@@ -114,11 +116,11 @@ def test_the_lease_stands_while_the_jobs_of_many_others_are_brought_back_over_a_
 
     def are_some_back() -> bool:
         check_lease(redis_client, owner)
-        return redis_client.llen("queue:other") > 20
+        return time.monotonic() - began > LEASE_SECONDS and redis_client.llen("queue:other") > 0
 
     began = time.monotonic()
     eventually(are_some_back)
-    assert time.monotonic() - began > 2
+    assert redis_client.llen("queue:other") < 300
 
 
 def test_the_lease_stands_while_exit_handlers_take_their_time(
@@ -130,7 +132,7 @@ def test_the_lease_stands_while_exit_handlers_take_their_time(
 
     @hooks.on("exit")
     def linger() -> None:
-        end = time.monotonic() + 2.5
+        end = time.monotonic() + LEASE_SECONDS + 0.5
         eventually(lambda: check_lease(redis_client, owner) or time.monotonic() > end)
         seen.append(owner)
 

@@ -320,7 +320,7 @@ def test_the_lease_passes_on_when_its_holder_stops(polling: Polling, redis_clien
     first.stop()
 
     assert redis_client.get("sidekiq_py:poller") is None or not first.is_quick
-    eventually(lambda: redis_client.get("sidekiq_py:poller") == b"second", within_seconds=5)
+    eventually(lambda: redis_client.get("sidekiq_py:poller") == b"second")
     eventually(lambda: second.is_quick)
 
 
@@ -503,7 +503,7 @@ def test_a_redis_that_goes_away_is_reported_once_and_waited_for(
     client = server.client()
     client.zadd("schedule", {job("due"): LONG_AGO})
 
-    eventually(lambda: client.llen("queue:default") == 1, within_seconds=10)
+    eventually(lambda: client.llen("queue:default") == 1)
     assert len(polling.reported) == 1
     assert polling.reported[0][1]["context"] == "Error moving due jobs"
     polling.close()

@@ -186,5 +186,6 @@ def _binding(name: str, queue: Any, conf: Any) -> _Binding:
     if not exchange_name:
         # As in Celery, this is the default exchange, with its type. Kombu says that one without a name is direct.
         exchange_name, kind = conf.task_default_exchange, conf.task_default_exchange_type
-    kind = kind or getattr(exchange, "type", None) or conf.task_default_exchange_type
+    # As in kombu; `task_default_exchange_type` is the type of the default exchange alone.
+    kind = kind or getattr(exchange, "type", None) or "direct"
     return _Binding(name, exchange_name, kind, key or name)

@@ -147,6 +147,16 @@ def test_queues_may_be_declared_by_a_dict(make_app):
     assert app.amqp.queues["mail"].routing_key == "mail.key"
 
 
+def test_a_dict_that_names_an_exchange_without_a_type_means_a_direct_one(make_app):
+    """As in Celery: `task_default_exchange_type` is the type of the default exchange alone."""
+    queues = {"mail": {"exchange": "mail", "routing_key": "mail.*"}}
+    app = make_app(task_queues=queues, task_default_exchange_type="topic")
+
+    assert queue_of(app, options={"exchange": "mail", "routing_key": "mail.*"}) == "mail"
+    assert queue_of(app, options={"exchange": "mail", "routing_key": "mail.key"}) == "celery"
+    assert app.amqp.queues["mail"].exchange.type == "direct"
+
+
 def test_a_dict_may_give_a_queue_an_alias(make_app):
     """A worker of that alias serves the queue by its name, so a call by the alias must not make a queue of its own."""
     app = make_app(task_queues={"mail": {"alias": "post"}}, task_routes={"tasks.send": "post"})

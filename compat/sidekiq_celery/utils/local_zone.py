@@ -42,18 +42,20 @@ class LocalTimezone(tzinfo):
 
 
 def local_zone() -> tzinfo:
-    """Return the zone named by `TZ` or by `/etc/timezone`, or the one that `/etc/localtime` links to."""
-    for name in (_from_environment(), _from_file(Path("/etc/timezone")), _from_link(Path("/etc/localtime"))):
-        if name:
-            try:
-                return ZoneInfo(name)
-            except (ZoneInfoNotFoundError, ValueError, OSError):
-                continue
-    return LocalTimezone()
+    """
+    Return the zone that `TZ` names, or else the one that `/etc/timezone` names or `/etc/localtime` links to. If it has
+    no name, as when `TZ` is a rule such as `CET-1CEST,M3.5.0,M10.5.0/3` or a file, the C library's rules apply.
+    """
+    if wanted := os.environ.get("TZ"):
+        return _zone(wanted.removeprefix(":")) or LocalTimezone()
+    return _zone(_from_file(Path("/etc/timezone"))) or _zone(_from_link(Path("/etc/localtime"))) or LocalTimezone()
 
 
-def _from_environment() -> str:
-    return os.environ.get("TZ", "").removeprefix(":")
+def _zone(name: str) -> ZoneInfo | None:
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return None
 
 
 def _from_file(path: Path) -> str:

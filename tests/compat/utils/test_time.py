@@ -1,5 +1,6 @@
 """Times: zones, clocks that are changed, intervals, rates."""
 
+import time
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -160,6 +161,21 @@ def test_this_machines_zone_is_found_by_name(monkeypatch, tmp_path):
     link.symlink_to("/usr/share/zoneinfo/America/New_York")
     assert local_zone._from_link(link).endswith("New_York")
     assert local_zone._from_file(tmp_path / "absent") == ""
+
+
+@pytest.mark.parametrize("wanted", ["CET-1CEST,M3.5.0,M10.5.0/3", "/usr/share/zoneinfo/Europe/Berlin", ":Asia/Tokyo"])
+def test_a_zone_in_the_environment_counts_also_without_a_name(monkeypatch, wanted):
+    """The program's clock follows it, whatever the machine's own zone is."""
+    monkeypatch.setenv("TZ", wanted)
+    time.tzset()
+    moment = datetime(2026, 7, 1, 12, tzinfo=UTC)
+
+    found = moment.astimezone(local_zone.local_zone())
+    clock = datetime.fromtimestamp(moment.timestamp())
+    monkeypatch.undo()
+    time.tzset()
+
+    assert found.replace(tzinfo=None) == clock != moment.replace(tzinfo=None)
 
 
 def test_the_zone_of_the_c_library_agrees_with_the_clock():

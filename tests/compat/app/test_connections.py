@@ -160,7 +160,9 @@ def reply_seconds(connection):
     """How long the socket of a kombu connection waits for a reply."""
     made = connection.default_channel.client.connection_pool.make_connection()
     made.connect()
-    return made._sock.gettimeout()
+    seconds = made._sock.gettimeout()
+    made.disconnect()
+    return seconds
 
 
 def test_kombu_waits_five_seconds_for_a_reply_as_the_engine_does(make_app, redis_url):

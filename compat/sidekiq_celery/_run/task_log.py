@@ -85,11 +85,10 @@ def log_received(task: Any, request: Any) -> None:
 def log_success(task: Any, request: Any, retval: Any, seconds: float) -> None:
     """Log that the task returned."""
     if logger.isEnabledFor(logging.INFO):
+        shown = current().part({"class": task.name, "result": retval}, "result")
         data = {
             **_whose(task, request),
-            "return_value": saferepr(
-                current().part({"class": task.name, "result": retval}, "result"), task.resultrepr_maxsize
-            ),
+            "return_value": escaped(saferepr(shown, task.resultrepr_maxsize)),
             "runtime": seconds,
             **_called_with(task, request),
         }
@@ -107,7 +106,7 @@ def log_revoked(task: Any, request: Any, stamp: Any = None) -> None:
     data = _whose(task, request)
     text = LOG_REVOKED
     if stamp:
-        data["header"] = saferepr(stamp)
+        data["header"] = escaped(saferepr(stamp))
         text += _BY_STAMP
     logger.info(text, data, extra={"data": data})
 

@@ -236,7 +236,7 @@ def test_small_helpers_do_as_celery_s() -> None:
     assert parse_iso8601("2026-11-27T10:30:00Z") == datetime(2026, 11, 27, 10, 30, tzinfo=UTC)
     with pytest.raises(ValueError, match="tomorrow"):
         parse_iso8601("tomorrow")
-    assert (saferepr([1, "b"]), saferepr("x" * 20, 10)) == ("[1, 'b']", "'xxxxxx...")
+    assert (saferepr([1, "b"]), saferepr("x" * 20, 10)) == ("[1, 'b']", "'xxxxxxxxxx...'")
     assert issubclass(BacklogLimitExceeded, Exception)
     assert asynpool.PROC_ALIVE_TIMEOUT == 4.0
 

@@ -94,8 +94,13 @@ def test_a_task_s_id_and_name_forge_no_line_and_send_nothing_to_a_terminal(app: 
         get_task_logger("tests.of_lines").info("my \x1b[32mgreen\x1b[0m line")
         raise ValueError(f"no such encoding: {evil}")
 
+    @app.task(name="proj.echo")
+    def echo() -> str:
+        return evil
+
     app.log.setup("INFO", out)
     add.apply(task_id=evil, shadow=evil)
+    echo.apply()
     logging.getLogger("celery.worker.control").info("ignored: %s", "\x1b]0;title\x07")
 
     written = out.getvalue()

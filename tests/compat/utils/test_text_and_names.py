@@ -10,6 +10,7 @@ from sidekiq_celery import platforms, utils
 from sidekiq_celery.utils import imports, nodenames, text
 from sidekiq_celery.utils.imports import NotAPackage, find_module, instantiate, qualname, symbol_by_name
 from sidekiq_celery.utils.nodenames import default_nodename, host_format, nodename, nodesplit, worker_direct
+from sidekiq_celery.utils.saferepr import saferepr
 
 
 class Thing:
@@ -158,3 +159,33 @@ def test_old_flat_names_are_found():
     assert utils.noop(1, a=2) is None
     with pytest.raises(AttributeError, match="no_such"):
         _ = utils.no_such
+
+
+@pytest.mark.parametrize(
+    ("value", "limit", "shown"),
+    [
+        ([1, "b", {"k": (2,)}], None, "[1, 'b', {'k': (2,)}]"),
+        (["v" * 100, 1, 2], 10, "['vvvvvvvvv...', ...]"),
+        ({"a": ["v" * 100]}, 10, "{'a': ['vvv...']}"),
+        ([1, [2]], 4, "[1, , ...]"),
+        ("It's two words", 10, "'It\\'s two...'"),
+        ([[[[1]], frozenset()]], None, "[[[[...]], frozenset()]]"),
+        ({1: {"é".encode(): b"\xff\x00"}}, None, "{1: {b'é': b'ff00'}}"),
+        ({frozenset({1})}, None, "{frozenset({1})}"),
+    ],
+)
+def test_a_safe_text_of_a_value_is_cut_as_celerys_is(value, limit, shown):
+    """Brackets are closed, bytes are read as text, and what is nested too deeply is left out."""
+    assert saferepr(value, limit) == shown
+
+
+def test_a_safe_text_of_a_value_that_contains_itself_ends():
+    """However deep a text may go."""
+    loop: list[object] = [1]
+    loop.append(loop)
+
+    assert saferepr(loop, maxlevels=0) == f"[1, <Recursion on list with id={id(loop)}>]"
+    deep: list[object] = []
+    for _ in range(5000):
+        deep = [deep]
+    assert saferepr(deep, maxlevels=0) == "[" * 5001 + "]" * 5001

@@ -39,9 +39,11 @@ def run(source: Source, part: str, files: Sequence[str], *options: str) -> dict[
     with tempfile.TemporaryDirectory() as folder:
         settings, outcomes = Path(folder, "pytest.ini"), Path(folder, "outcomes.json")
         settings.write_text(_SETTINGS)
+        # Not `--tb short`, which parses the sources: CPython 3.11.7 cannot do that while a test's thread prints its own
+        # traceback ("AST constructor recursion depth mismatch"), and the whole run ended.
         command = [
             *(str(source.python), "-m", "pytest", "-q", "-c", str(settings), "--rootdir", str(source.folder)),
-            *("-p", PLUGIN, "-p", "celery.contrib.pytest", "-p", "no:cacheprovider", "--tb", "short", "-r", "fE"),
+            *("-p", PLUGIN, "-p", "celery.contrib.pytest", "-p", "no:cacheprovider", "--tb", "line", "-r", "fE"),
             *("--timeout", str(_TEST_SECONDS), "--continue-on-collection-errors"),
             *options,
             *(f"t/{file}" for file in files),

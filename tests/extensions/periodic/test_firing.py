@@ -202,6 +202,28 @@ def test_a_tick_that_is_a_minute_late_is_fired_and_an_older_one_is_not(start: St
     assert len(look(NOON + 7200 + 59)) == 1
 
 
+def test_of_several_ticks_within_the_grace_period_the_last_is_fired(start: Start, look: Look) -> None:
+    """A worker that stood still for half a minute does not push a job that is due each second thirty times."""
+    sidekiq.periodic("* * * * * *", job_named(), name="report")
+    start()
+
+    assert len(look(NOON + 30.5)) == 1
+    assert [run.tick for run in CronJobs().find("report").runs()] == [NOON + 30]
+
+
+def test_a_change_of_the_timetable_is_read_at_the_next_look(
+    start: Start, pool: Pool, redis_client: redis.Redis
+) -> None:
+    """Without one, it is read every five seconds, as jobs that Ruby changes are not counted."""
+    firing = Firing()
+    sidekiq.periodic("* * * * *", job_named(), name="report")
+    firing.look(pool, NOON + 57, b"1")
+    start(NOON + 58)
+
+    assert firing.look(pool, NOON + 60.1, b"1") == []
+    assert len(firing.look(pool, NOON + 60.2, b"2")) == 1
+
+
 def test_missed_ticks_are_made_up_for_where_that_is_asked_for(
     start: Start, look: Look, redis_client: redis.Redis
 ) -> None:

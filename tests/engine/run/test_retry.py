@@ -35,14 +35,19 @@ class Attempt:
         self.reported.append((problem, context))
 
     def fail(
-        self, raw: bytes | dict[str, Any] = JOB, *, error: BaseException | None = None, job: FailingJob | None = None
+        self,
+        raw: bytes | dict[str, Any] = JOB,
+        *,
+        error: BaseException | None = None,
+        job: FailingJob | None = None,
+        is_declared: bool = True,
     ) -> Outcome:
         """What comes of it."""
         failure = Failure(
             raw if isinstance(raw, bytes) else json.dumps(raw).encode(),
             queue="default",
             error=error or Boom(),
-            job=job or FailingJob(),
+            job=(job or FailingJob()) if is_declared else None,
             config=self.config,
             dialect=self.dialect,
             now=NOW,
@@ -169,6 +174,23 @@ def test_a_job_whose_input_is_bad_dies_at_once() -> None:
     assert (outcome.kind, outcome.announce_death, outcome.score) == ("dead", True, NOW)
     assert outcome.member is not None
     assert b'"error_message":"row 3 has no e-mail"' in outcome.member
+
+
+def test_a_class_that_nobody_has_declared_is_retried_as_its_payload_says() -> None:
+    """A release with the class may be on its way."""
+    assert Attempt().fail(is_declared=False).kind == "retry"
+    assert Attempt().fail({**JOB, "retry": False}, is_declared=False).kind == "dropped"
+
+
+def test_a_job_is_kept_if_neither_its_payload_nor_a_class_says_whether_to_retry_it() -> None:
+    """In `dead`, and it is reported."""
+    attempt = Attempt()
+
+    outcome = attempt.fail({name: value for name, value in JOB.items() if name != "retry"}, is_declared=False)
+
+    assert (outcome.kind, outcome.payload["jid"]) == ("dead", "a1")
+    [(_, context)] = attempt.reported
+    assert "'FailingJob' is not declared here, and the payload does not say whether" in context["context"]
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,20 @@ def test_weights_are_drawn_for_each_job(link: Link, redis_client: redis.Redis) -
     assert len(taken) == len(held(redis_client)) == 8000
 
 
+def test_the_seed_of_a_fetch_decides_from_which_queues_it_draws(link: Link, redis_client: redis.Redis) -> None:
+    """Redis 6.2 starts each script with the same random numbers: without seeds, single jobs all come from one queue."""
+    for queue in ("often", "seldom"):
+        push(redis_client, *[queue] * 400, queue=queue)
+
+    first, again, other = (
+        jobs_of(fetch(link, ("often", 3), ("seldom", 1), max_jobs=100, batch=batch, seed=seed))
+        for batch, seed in enumerate((1, 1, 2))
+    )
+
+    assert first == again
+    assert first != other
+
+
 def test_an_empty_queue_gives_its_share_to_the_others(link: Link, redis_client: redis.Redis) -> None:
     """A weight is no reservation."""
     push(redis_client, *"abc", queue="seldom")
@@ -241,6 +255,16 @@ def test_a_suspect_with_a_death_waits_behind_the_others(link: Link, redis_client
     assert jobs_of(fetch(link, may_take_marked=False)) == [b"a"]
     assert redis_client.lrange("queue:default", 0, -1) == [b"suspect"]
     assert fetch(link, batch=2) == [(b"2.0!default", b"suspect")]
+
+
+def test_a_suspect_that_has_to_wait_holds_up_no_queue_behind_its_own(link: Link, redis_client: redis.Redis) -> None:
+    """Though its queue comes first and has no other job."""
+    push(redis_client, "suspect")
+    push(redis_client, "a", queue="low")
+    redis_client.hset("sidekiq_py:suspects", digest(b"suspect"), "1:1.000")
+
+    assert jobs_of(fetch(link, ("default", 0), ("low", 0), may_take_marked=False)) == [b"a"]
+    assert redis_client.lrange("queue:default", 0, -1) == [b"suspect"]
 
 
 def test_a_queue_of_suspects_is_not_turned_round_for_ever(link: Link, redis_client: redis.Redis) -> None:

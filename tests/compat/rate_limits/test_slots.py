@@ -130,6 +130,17 @@ def test_a_run_with_patience_waits_for_the_end_of_the_line(pool: Pool, redis_cli
     assert ask(pool, 1, patience=60.0).at is None
 
 
+@pytest.mark.parametrize("is_expected", [False, True])
+def test_a_start_that_is_due_after_the_patience_is_an_appointment(
+    pool: Pool, redis_client: redis.Redis, *, is_expected: bool
+) -> None:
+    """Waiting for it on the spot would keep a thread from other tasks for longer than it may be kept."""
+    in_us = now_us(redis_client) + 60_000_000
+    redis_client.hset(KEY, "next", in_us)
+
+    assert ask(pool, 1 / 3600, patience=50.0, is_expected=is_expected).at == in_us / 1_000_000
+
+
 def test_a_missed_appointment_does_not_lengthen_the_line(pool: Pool, redis_client: redis.Redis) -> None:
     """Those who wait for the first time keep theirs."""
     in_us = now_us(redis_client) + 5_000_000

@@ -234,6 +234,20 @@ def test_a_queue_of_a_foreign_type_is_named_and_keeps_no_other_from_being_served
     assert in_flight.FETCH.run(link, *plan.command_parts()) == [[0, -2], [b""], b"1.0:default", b"a"]
 
 
+def test_a_user_who_may_not_take_jobs_off_a_queue_gets_none(link: Link, redis_client: redis.Redis) -> None:
+    """Otherwise they would be in flight and in their queue, and run twice."""
+    push(redis_client, "a")
+    redis_client.execute_command("ACL", "SETUSER", "default", "-ltrim")
+
+    try:
+        with pytest.raises(RedisReplyError):
+            fetch(link)
+    finally:
+        redis_client.execute_command("ACL", "SETUSER", "default", "+ltrim")
+
+    assert held(redis_client) == {}
+
+
 # ---- suspects
 
 

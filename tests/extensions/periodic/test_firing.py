@@ -366,6 +366,16 @@ def test_jitter_delays_a_push_by_so_much_at_most(start: Start, look: Look) -> No
     assert 0 < at <= 20
 
 
+def test_a_tick_that_jitter_delays_for_longer_than_it_may_be_late_is_fired(start: Start, look: Look) -> None:
+    """A tick may be a minute late, counted from the end of its jitter."""
+    sidekiq.periodic("0 * * * *", job_named(), name="report", jitter=1800)
+    start()
+
+    at = next(seconds for seconds in range(0, 1830, 30) if look(NOON + 3600 + seconds))
+
+    assert at > firing.GRACE_SECONDS
+
+
 def test_a_clock_that_goes_back_fires_nothing_twice(start: Start, look: Look) -> None:
     """What has fired only moves forward."""
     sidekiq.periodic("* * * * *", job_named(), name="report")

@@ -549,6 +549,24 @@ def test_a_middleware_that_stops_the_push_passes_over_the_tick(start: Start, loo
     assert queued() == []
 
 
+def test_middleware_sees_a_tick_once_until_the_timetable_is_read_again(start: Start, pool: Pool) -> None:
+    """Twice a second, the claim would refuse the tick, but only after the middleware had run."""
+    sidekiq.periodic("* * * * *", job_named(), name="report")
+    start()
+    firing = Firing()
+    seen: list[str] = []
+
+    def note(job: Any, payload: dict[str, Any], queue: str, call_next: Callable[[], Any]) -> Any:
+        seen.append(payload["jid"])
+        return call_next()
+
+    sidekiq.client_middleware.add(note)
+    for seconds in (60.1, 60.6, 61.1):
+        firing.look(pool, NOON + seconds, b"1")
+
+    assert len(seen) == 1
+
+
 def test_a_refusal_of_redis_is_no_tick_lost(start: Start, pool: Pool, redis_client: redis.Redis) -> None:
     """In a failover: the error is raised, so that it is reported, and the tick is still to be had."""
     sidekiq.periodic("* * * * *", job_named(), name="report")

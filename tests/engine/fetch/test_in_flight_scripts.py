@@ -202,6 +202,20 @@ def test_weighted_queues_that_run_empty_during_a_fetch_leave_the_rest_to_the_oth
     assert by_queue == {name: [f"{name} {place}".encode() for place in range(size)] for name, size in sizes.items()}
 
 
+def test_a_queue_that_runs_empty_during_a_fetch_leaves_the_others_their_weights(
+    link: Link, redis_client: redis.Redis
+) -> None:
+    """Its share is not the last queue's."""
+    push(redis_client, *["short"] * 3, queue="short")
+    for queue in ("often", "seldom"):
+        push(redis_client, *[queue] * 2000, queue=queue)
+
+    taken = jobs_of(fetch(link, ("short", 1000), ("often", 3), ("seldom", 1), max_jobs=2003, seed=42))
+
+    assert Counter(taken)[b"short"] == 3
+    assert Counter(taken)[b"often"] == pytest.approx(1500, abs=80)
+
+
 def test_jobs_of_many_sizes_come_in_order_and_once(link: Link, redis_client: redis.Redis) -> None:
     """However the queue is read inside."""
     jobs = [f"{number}" + "x" * (number % 7 * 300) for number in range(700)]

@@ -110,8 +110,9 @@ def test_a_job_chooses_its_delay(answer: Any, seconds: int) -> None:
 
 
 def test_a_chosen_delay_had_no_jitter_before_6_2_2() -> None:
-    """The block's value is the delay."""
+    """The block's value is the delay. The default one had it always."""
     assert Attempt("6.2.1", draw=0.9).fail(job=answering(10)).score == NOW + 10
+    assert Attempt("6.2.1", draw=0.9).fail().score == NOW + 15 + 27
 
 
 @pytest.mark.parametrize("answer", [0, -1, True, "soon", [], {}, object(), float("nan"), float("inf"), 10**400])
@@ -142,15 +143,17 @@ def test_a_block_sees_count_error_and_payload() -> None:
     def block(count: int, problem: BaseException, job: dict[str, Any]) -> int:
         seen.extend([count, problem, job["error_message"]])
         job["note"] = "kept"
+        del job["tags"]
         return 5
 
     outcome = Attempt().fail(
-        {**JOB, "retry_count": 1, "failed_at": 1.5}, error=error, job=FailingJob(retry_in_block=block)
+        {**JOB, "retry_count": 1, "failed_at": 1.5, "tags": ["a"]}, error=error, job=FailingJob(retry_in_block=block)
     )
 
     assert seen == [2, error, "seen"]
     assert outcome.member is not None
     assert outcome.member.endswith(b'"note":"kept"}')
+    assert b"tags" not in outcome.member
 
 
 def test_kill_ends_the_job_now() -> None:
@@ -344,6 +347,14 @@ def test_an_error_that_a_job_cut_loose_from_the_stop_counts() -> None:
     error.__suppress_context__ = True
 
     assert not is_caused_by_shutdown(error)
+    assert Attempt().fail(error=error).kind == "retry"
+
+
+def test_errors_that_name_each_other_as_their_causes_are_a_failure_as_any() -> None:
+    """Python lets a program link them in a circle."""
+    error, other = Boom(), Boom()
+    error.__cause__, other.__cause__ = other, error
+
     assert Attempt().fail(error=error).kind == "retry"
 
 

@@ -143,13 +143,16 @@ def _whose(task: Any, request: Any) -> dict[str, Any]:
     # Both may come from the payload, and with a newline they would forge a line.
     # A task that is not registered is looked for by its own name.
     shadow = None if isinstance(task, UnknownTask) else request.shadow
-    named = {"id": request.id, "name": shadow or task.name}
-    return {key: escaped(value) if isinstance(value, str) else value for key, value in named.items()}
+    return _on_one_line(id=request.id, name=shadow or task.name)
 
 
-def _called_with(task: Any, request: Any) -> dict[str, str]:
+def _called_with(task: Any, request: Any) -> dict[str, Any]:
     args, kwargs = printed_call(task.name, request, tuple(request.args or ()), request.kwargs)
-    return {"args": args, "kwargs": kwargs}
+    return _on_one_line(args=args, kwargs=kwargs)
+
+
+def _on_one_line(**texts: Any) -> dict[str, Any]:
+    return {key: escaped(text) if isinstance(text, str) else text for key, text in texts.items()}
 
 
 def redacted_error(task: Any, error: Any) -> Any:

@@ -12,9 +12,10 @@ from typing import Any
 
 from sidekiq_celery._wire.decompression import decompressed
 from sidekiq_celery._wire.json_values import from_plain, to_plain
-from sidekiq_celery._wire.message import TaskMessage, shown
+from sidekiq_celery._wire.message import TaskMessage
 from sidekiq_celery.contract import App
 from sidekiq_celery.exceptions import InvalidTaskError
+from sidekiq_py.payloads import shown
 
 KEY = "celery"
 """The payload's key in addition to Sidekiq's own."""

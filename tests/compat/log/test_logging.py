@@ -84,7 +84,9 @@ def test_a_task_s_lines_show_its_name_and_id(app: Celery) -> None:
     assert out.getvalue().count("adding") == 1
 
 
-def test_a_task_s_id_and_name_forge_no_line_and_send_nothing_to_a_terminal(app: Celery) -> None:
+def test_a_task_s_id_and_name_forge_no_line_and_send_nothing_to_a_terminal(
+    app: Celery, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whoever may push gives both. A worker's other messages and tracebacks may repeat what a payload says."""
     evil = "x\n[2026-01-01: INFO] forged\x1b]0;title\x07"
     out = io.StringIO()
@@ -95,12 +97,14 @@ def test_a_task_s_id_and_name_forge_no_line_and_send_nothing_to_a_terminal(app: 
         raise ValueError(f"no such encoding: {evil}")
 
     @app.task(name="proj.echo")
-    def echo() -> str:
-        return evil
+    def echo(text: str) -> str:
+        return text
+
+    monkeypatch.setattr(trace, "LOG_SUCCESS", "%(name)s%(args)s %(kwargs)s returned %(return_value)s")
 
     app.log.setup("INFO", out)
     add.apply(task_id=evil, shadow=evil)
-    echo.apply()
+    echo.apply((evil,), argsrepr=f"({evil})", kwargsrepr=evil)
     logging.getLogger("celery.worker.control").info("ignored: %s", "\x1b]0;title\x07")
 
     written = out.getvalue()

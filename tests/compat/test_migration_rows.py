@@ -337,7 +337,7 @@ def test_a_class_tells_what_its_tasks_are_called_and_show(
     assert not result.children
     [line] = [record.getMessage() for record in caplog.records if result.id in record.getMessage()]
     assert line.startswith("Task proj.called_otherwise[")
-    assert line.endswith("'xxxxxx...")
+    assert line.endswith("'xxxxxxxxxx...'")
 
 
 def test_a_function_may_be_wrapped_around_a_task_s_attribute(app: Celery) -> None:

@@ -255,7 +255,7 @@ def test_tasks_of_their_own_mind_are_heard(start: StartWorker, project: ModuleTy
 
     assert monitor.wait_for("task-progress", own)["done"] == 3
     result = monitor.wait_for("task-succeeded", own)["result"]
-    assert (len(result), result[-3:]) == (1024, "...")
+    assert (len(result), result[-3:]) == (1029, "..'")
     assert monitor.kinds(ignored) == ["task-received", "task-started"]
     assert monitor.of(silent.id) == []
 

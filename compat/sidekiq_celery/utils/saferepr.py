@@ -12,7 +12,7 @@ from enum import Enum, auto
 from numbers import Number
 from typing import Any
 
-from sidekiq_celery.utils.serialization import safe_repr
+from sidekiq_celery.utils.serialization import safe_repr, unrepresentable
 from sidekiq_celery.utils.text import truncate
 
 __all__ = ("saferepr",)
@@ -36,7 +36,7 @@ _END: _Token = (_Kind.CLOSE, None)
 
 def saferepr(o: Any, maxlen: int | None = None, maxlevels: int = 3, seen: Any = None) -> str:
     """
-    Return a text for *o*. A broken `__repr__` raises nothing.
+    Return a text for *o*, also if its `__repr__` or another method is broken.
 
     Args:
         maxlen: After this many characters, only brackets and quotes are closed; None for no limit.
@@ -46,24 +46,27 @@ def saferepr(o: Any, maxlen: int | None = None, maxlevels: int = 3, seen: Any = 
     parts: list[str] = []
     closing: list[str] = []
     left = maxlen
-    for kind, value in _tokens(o, maxlevels, list(seen or ())):
-        if kind is _Kind.CLOSE:
-            text = closing.pop()
-        elif left is not None and left <= 0:
-            parts += [", ...", *reversed(closing)]
-            break
-        elif kind is _Kind.OPEN:
-            text, end = value
-            closing.append(end)
-        elif kind is _Kind.KEY:
-            text = saferepr(value, left, maxlevels)
-        elif kind is _Kind.CUT:
-            text = _chars(value, left) if isinstance(value, bytes | str) else truncate(_plain(value), left or 0)
-        else:
-            text = value
-        parts.append(text)
-        if left is not None:
-            left -= len(text)
+    try:
+        for kind, value in _tokens(o, maxlevels, list(seen or ())):
+            if kind is _Kind.CLOSE:
+                text = closing.pop()
+            elif left is not None and left <= 0:
+                parts += [", ...", *reversed(closing)]
+                break
+            elif kind is _Kind.OPEN:
+                text, end = value
+                closing.append(end)
+            elif kind is _Kind.KEY:
+                text = saferepr(value, left, maxlevels)
+            elif kind is _Kind.CUT:
+                text = _chars(value, left) if isinstance(value, bytes | str) else truncate(_plain(value), left or 0)
+            else:
+                text = value
+            parts.append(text)
+            if left is not None:
+                left -= len(text)
+    except Exception as error:  # noqa: BLE001 - any method of a container may be broken, or another thread changes it
+        return unrepresentable(o, error)
     return "".join(parts)
 
 

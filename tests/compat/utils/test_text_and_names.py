@@ -189,3 +189,13 @@ def test_a_safe_text_of_a_value_that_contains_itself_ends():
     for _ in range(5000):
         deep = [deep]
     assert saferepr(deep, maxlevels=0) == "[" * 5001 + "]" * 5001
+
+
+def test_a_safe_text_of_a_broken_value_says_so():
+    """A log line or an event must not make a task fail that has succeeded."""
+
+    class Odd(dict[str, int]):
+        def items(self):
+            raise KeyError("gone")
+
+    assert saferepr([1, Odd()]) == "<Unrepresentable <class 'list'>: KeyError('gone')>"

@@ -19,12 +19,12 @@ def proxy(redis_server: RedisServer) -> Iterator[CuttingProxy]:
 
 
 @pytest.fixture
-def connect(proxy: CuttingProxy) -> Iterator[Callable[[], redis.Redis]]:
+def connect(proxy: CuttingProxy) -> Iterator[Callable[..., redis.Redis]]:
     """Clients that try nothing twice."""
     clients: list[redis.Redis] = []
 
-    def new() -> redis.Redis:
-        clients.append(redis.Redis.from_url(proxy.url, retry=Retry(NoBackoff(), 0), socket_timeout=0.3))
+    def new(timeout: float = 60) -> redis.Redis:
+        clients.append(redis.Redis.from_url(proxy.url, retry=Retry(NoBackoff(), 0), socket_timeout=timeout))
         return clients[-1]
 
     yield new
@@ -32,7 +32,7 @@ def connect(proxy: CuttingProxy) -> Iterator[Callable[[], redis.Redis]]:
         client.close()
 
 
-def test_it_passes_on_what_is_not_to_be_cut(connect: Callable[[], redis.Redis], redis_client: redis.Redis) -> None:
+def test_it_passes_on_what_is_not_to_be_cut(connect: Callable[..., redis.Redis], redis_client: redis.Redis) -> None:
     """Also large replies."""
     redis_client.set("large", b"x" * 300_000)
 
@@ -42,7 +42,7 @@ def test_it_passes_on_what_is_not_to_be_cut(connect: Callable[[], redis.Redis], 
 @pytest.mark.parametrize(("where", "is_executed"), [("in request", False), ("before reply", True), ("in reply", True)])
 def test_it_cuts_the_chosen_request(
     proxy: CuttingProxy,
-    connect: Callable[[], redis.Redis],
+    connect: Callable[..., redis.Redis],
     redis_client: redis.Redis,
     where: str,
     is_executed: bool,
@@ -61,7 +61,7 @@ def test_it_cuts_the_chosen_request(
     assert proxy.cuts == {where: 1}
 
 
-def test_it_cuts_after_a_reply(proxy: CuttingProxy, connect: Callable[[], redis.Redis]) -> None:
+def test_it_cuts_after_a_reply(proxy: CuttingProxy, connect: Callable[..., redis.Redis]) -> None:
     """The reply arrives; the next command on this connection does not."""
     client = connect()
     proxy.cut(b"needle", "after reply")
@@ -74,9 +74,9 @@ def test_it_cuts_after_a_reply(proxy: CuttingProxy, connect: Callable[[], redis.
     assert proxy.cuts == {"after reply": 1}
 
 
-def test_what_it_swallows_is_never_answered(proxy: CuttingProxy, connect: Callable[[], redis.Redis]) -> None:
+def test_what_it_swallows_is_never_answered(proxy: CuttingProxy, connect: Callable[..., redis.Redis]) -> None:
     """Until it is told to be a network again; then on new connections."""
-    client = connect()
+    client = connect(timeout=2)
     client.ping()
     proxy.swallow(True)
     with pytest.raises(redis.TimeoutError):

@@ -153,8 +153,10 @@ class SidekiqProcess:
     def freeze(self) -> None:
         """Stop the process in its tracks (SIGSTOP), and wait until all of its threads have stopped."""
         self.send_signal(signal.SIGSTOP)
-        # On a busy machine they go on for milliseconds after the signal was sent, and may take jobs.
-        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        # On a busy machine they go on for milliseconds after the signal was sent, and may take jobs. One that has ended
+        # by itself, as after two cuts while it starts, is no child any more.
+        with suppress(ChildProcessError):
+            os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def thaw(self) -> None:
         """Let a frozen process go on (SIGCONT)."""

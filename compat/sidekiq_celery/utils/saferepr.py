@@ -134,7 +134,8 @@ def _chars(value: bytes | str, left: int | None) -> str:
         return "'" + truncate(value, left or 0).replace("'", "\\'") + "'"
     shown = value[:left]
     try:
-        text = shown.decode()
+        # Celery leaves quotes as they are, but a text in which a secret is to be found must say where it ends.
+        text = shown.decode().replace("'", "\\'")
     except UnicodeDecodeError:
         text = shown.hex()
     return f"b'{text}'" if len(shown) == len(value) else f"b'{text}...'"

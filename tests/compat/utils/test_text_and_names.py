@@ -12,6 +12,8 @@ from sidekiq_celery.utils.imports import NotAPackage, find_module, instantiate, 
 from sidekiq_celery.utils.nodenames import default_nodename, host_format, nodename, nodesplit, worker_direct
 from sidekiq_celery.utils.saferepr import saferepr
 
+from sidekiq_py import redaction
+
 
 class Thing:
     """Something to be found by its name."""
@@ -199,3 +201,11 @@ def test_a_safe_text_of_a_broken_value_says_so():
             raise KeyError("gone")
 
     assert saferepr([1, Odd()]) == "<Unrepresentable <class 'list'>: KeyError('gone')>"
+
+
+@pytest.mark.parametrize("secret", ["it's a secret", b"it's a secret", 'say "it\'s"'])
+def test_a_secret_is_found_in_a_safe_text_with_all_of_its_quotes(secret):
+    """Redaction reads the text that a message has, and looks for the quote that ends the value."""
+    text = saferepr({"password": secret, "n": 1})
+
+    assert redaction.current().value(text, "proj.add") == "{'password': '[redacted]', 'n': 1}"

@@ -11,32 +11,29 @@ import os
 import threading
 from functools import partial
 
-# One for each fork between the start of the program and this process. Python adds it in the child; asking for the
-# process ID instead is a system call, 1.5 % of a no-op job.
-_forks: list[None] = []
+forks: list[None] = []
+"""
+One for each fork between the start of the program and this process. Python adds it in the child; asking for the process
+ID instead is a system call, 1.5 % of a no-op job.
+"""
 # Per thread: how many forks there were when it was bound; None in the thread that forked.
 _bound = threading.local()
 
 if hasattr(os, "register_at_fork"):  # Windows has no fork
     # Both are C functions: no exception that is raised in this thread from outside can strike in them, and Python
     # ignores a hook that fails.
-    os.register_at_fork(after_in_child=partial(_forks.append, None))
+    os.register_at_fork(after_in_child=partial(forks.append, None))
     os.register_at_fork(after_in_child=partial(setattr, _bound, "forks", None))
-
-
-def fork_count() -> int:
-    """Return how many forks lie between the start of the program and this process."""
-    return len(_forks)
 
 
 def bind() -> None:
     """Bind the calling thread to this process."""
-    _bound.forks = len(_forks)
+    _bound.forks = len(forks)
 
 
 def is_copied() -> bool:
     """True if the calling thread is a copy of one that was bound to another process."""
-    return bool(_forks) and getattr(_bound, "forks", None) not in (None, len(_forks))
+    return bool(forks) and getattr(_bound, "forks", None) not in (None, len(forks))
 
 
 def rest_if_copied() -> None:

@@ -20,12 +20,12 @@ from typing import Any, TypeVar
 
 from sidekiq_py import tid
 from sidekiq_py.clock import monotonic, now_seconds
-from sidekiq_py.copied_threads import fork_count
+from sidekiq_py.copied_threads import forks
 from sidekiq_py.engine.background import background_thread
 from sidekiq_py.engine.fetch.fetcher import Fetcher
 from sidekiq_py.engine.ownership.owner import UnitOfWork
 from sidekiq_py.engine.run.attempt import AttemptEnd, Payload, Surroundings, has_stopped, is_success, settle_or_leave
-from sidekiq_py.engine.run.forked import leave_if_forked
+from sidekiq_py.engine.run.forked import end_fork
 from sidekiq_py.engine.run.thread_dump import awaited_stack
 from sidekiq_py.errors import Shutdown, TerminatedError
 from sidekiq_py.middleware.mixed_chain import fulfil
@@ -174,7 +174,7 @@ class EventLoop:
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._forks = fork_count()
+        self._forks = len(forks)
         while not self._is_closing:
             try:
                 # This call ends when a task of the program raises SystemExit, or when a job stops the loop. The other
@@ -269,7 +269,8 @@ class EventLoop:
                 return
             run.has_started = True
             failure = await self._perform(run)
-            leave_if_forked(self._forks, failure)
+            if len(forks) != self._forks:
+                end_fork(failure)
             seconds = monotonic() - started
             if failure is None:
                 self._count_success(run.payload, run.unit.queue, seconds, started)

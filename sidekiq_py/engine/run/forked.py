@@ -12,21 +12,19 @@ wait forever (`copied_threads`).
 import os
 import sys
 import traceback
+from typing import NoReturn
 
-from sidekiq_py.copied_threads import fork_count, rest_if_copied
+from sidekiq_py.copied_threads import rest_if_copied
 
 
-def leave_if_forked(forks: int, error: BaseException | None) -> None:
+def end_fork(error: BaseException | None) -> NoReturn:
     """
-    Exit if this process was forked from the worker, with the exit code that Python would give a program that ends this
-    way.
+    Exit from a process that was forked from the worker, with the exit code that Python would give a program that ends
+    this way.
 
     Args:
-        forks: The worker's `fork_count`.
         error: How the job's function ended; None if it returned.
     """
-    if fork_count() == forks:
-        return
     rest_if_copied()
     code = 1
     try:

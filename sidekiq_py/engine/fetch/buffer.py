@@ -19,6 +19,9 @@ from sidekiq_py.engine.fetch.served_queues import ServedQueues
 from sidekiq_py.engine.fetch.side_channel import SideChannel
 from sidekiq_py.engine.ownership.owner import UnitOfWork
 
+# Two checks may be closer than the clock's steps.
+_LEAST_SECONDS = 1e-6
+
 
 class Buffer:
     """
@@ -60,6 +63,11 @@ class Buffer:
         # The size of the buffer after the last jobs arrived, and when that was.
         self._left = 0
         self._refilled_at = monotonic()
+        # How many jobs have arrived and not gone back; how many of them had started at the last check, and when that
+        # was.
+        self._arrived = 0
+        self._started = 0
+        self._checked_at = monotonic()
         self._is_stopped = False
 
     def stop(self) -> None:
@@ -96,6 +104,7 @@ class Buffer:
             return
         fetched = self._exchange.run(queues, wanted, now)
         self.jobs.extend(fetched)
+        self._arrived += len(fetched)
         self._redis_errors.online("fetching")
         note_fetched(fetched)
         if fetched:
@@ -133,6 +142,7 @@ class Buffer:
             self.is_ahead = False
         # Before anything that may raise, as a handler of telemetry may: no other list holds these jobs.
         self.jobs.extend(served)
+        self._arrived += len(served)
         if len(served) < len(units):
             self._side.give_back([unit for unit in units if unit.queue in unserved])
         note_fetched(served)
@@ -149,25 +159,38 @@ class Buffer:
         Put late jobs back, or all jobs if *older_than* is None. A job is late if it was fetched more than that many
         seconds ago.
 
-        All jobs behind a late one go back with it: they would start even later, and yet before the late one. Jobs are
-        taken from the end, so that a processor that becomes free meanwhile gets the job that should run first.
+        All jobs behind a late one go back with it: they would start even later, and yet before the late one. But those
+        stay that will start within the same time, as long as jobs start as fast as since the last call: where CPU is
+        short, fetching them again would only cost more of it. Jobs are taken from the end, so that a processor that
+        becomes free meanwhile gets the job that should run first.
         """
-        deadline = None if older_than is None else monotonic() - older_than
-        if not self._is_any_late(deadline):
+        deadline, soon = None, 0
+        if older_than is not None:
+            now = monotonic()
+            deadline, soon = now - older_than, self._starting_within(older_than, now)
+        if len(self.jobs) <= soon or not self._is_any_late(deadline):
             return
         late: list[UnitOfWork] = []
         # A fetch at the same time would bring jobs that are less urgent than those on their way back.
         with self.fetching:
             try:
-                while self._is_any_late(deadline):
+                while len(self.jobs) > soon and self._is_any_late(deadline):
                     try:
                         late.append(self.jobs.pop())
                     except IndexError:
                         break
             finally:
                 self.low_water = 0
+                self._arrived -= len(late)
                 if late:
                     self._side.give_back(late[::-1])
+
+    def _starting_within(self, seconds: float, now: float) -> int:
+        """How many jobs will start within that time, if as many start as since the last call."""
+        started = self._arrived - len(self.jobs)
+        pace = (started - self._started) / max(now - self._checked_at, _LEAST_SECONDS)
+        self._started, self._checked_at = started, now
+        return int(pace * seconds)
 
     def _is_any_late(self, deadline: float | None) -> bool:
         """

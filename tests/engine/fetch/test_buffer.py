@@ -74,6 +74,25 @@ def test_what_is_in_time_stays(fetcher: ReliableFetcher, redis_client: redis.Red
     assert redis_client.rpop("queue:high", 9) == [b"h1", b"h2"]
 
 
+def test_late_jobs_stay_that_will_start_soon(fetcher: ReliableFetcher, redis_client: redis.Redis) -> None:
+    """Where CPU is short, all jobs are late, and fetching them once more costs it, too. If none starts, all go back."""
+    push(redis_client, *"abcdefg", queue="high")
+    fetch(fetcher, 7)
+    for unit in fetcher._buffer.jobs:
+        unit.fetched_at -= 1000
+    # Three jobs start within 100 seconds and a little.
+    fetcher._buffer._checked_at -= 100
+    for _ in range(3):
+        fetcher._buffer.jobs.popleft()
+
+    fetcher._buffer.give_back(100)
+    assert [unit.raw for unit in fetcher._buffer.jobs] == [b"d", b"e"]
+
+    fetcher._buffer.give_back(100)
+    assert not fetcher._buffer.jobs
+    assert redis_client.rpop("queue:high", 9) == [b"d", b"e", b"f", b"g"]
+
+
 def test_what_was_fetched_ahead_waits_its_time(fetcher: ReliableFetcher, redis_client: redis.Redis) -> None:
     """Even if jobs have become longer since. Otherwise a fleet that is short of CPU gives many jobs back early."""
     size = fetcher._buffer.size
@@ -108,6 +127,8 @@ def test_on_a_slow_connection_only_short_jobs_wait_longer(
     fetch(fetcher, 1)
     fetcher._buffer.jobs.popleft()
     fetch(fetcher, 1)
+    # From here on, no job starts.
+    fetcher._tick()
     for unit in fetcher._buffer.jobs:
         unit.fetched_at -= 0.1
 

@@ -206,8 +206,8 @@ class ReliableFetcher:
                     else:
                         forget([unit])
                     continue
-                if now - unit.fetched_at > _FRESH_SECONDS:
-                    self._side.refresh_notices(unit)
+                if now - unit.fetched_at > _FRESH_SECONDS and now - unit.notices_at > _FRESH_SECONDS:
+                    self._side.refresh_notices(unit, jobs, now)
                 if not self._alarm.is_armed and self._settler.has_pending:
                     # This thread has a job to run before it can send them.
                     self._alarm.arm()

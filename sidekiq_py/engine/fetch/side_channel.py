@@ -4,7 +4,8 @@ fetch nor an acknowledgement waits for it.
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import islice
 
 from sidekiq_py.clock import monotonic
 from sidekiq_py.engine.fetch.flusher import RETRY_SECONDS
@@ -15,6 +16,9 @@ from sidekiq_py.logs import log
 from sidekiq_py.redis_access.connection.link import Link
 from sidekiq_py.redis_access.extension import revoked
 from sidekiq_py.registry import OnNotices
+
+# A request for one job at a time took most of a worker's time where CPU was short.
+_MOST_ASKED_AHEAD = 100
 
 
 class SideChannel:
@@ -99,16 +103,23 @@ class SideChannel:
                 threading.Event().wait(RETRY_SECONDS)
         return owner is self._ownership.current
 
-    def refresh_notices(self, unit: UnitOfWork) -> None:
+    def refresh_notices(self, unit: UnitOfWork, jobs: Iterable[UnitOfWork], now: float) -> None:
         """
-        Ask for the notices that a fetch of *unit* would bring now. If Redis is unreachable, this is skipped: nobody can
-        have revoked the job in the meantime.
+        Ask for the notices that a fetch of *unit* would bring now, and for those of the first of the *jobs*, which will
+        start next. If Redis is unreachable, this is skipped: nobody can have revoked a job in the meantime.
+
+        Args:
+            now: The time on the monotonic clock.
         """
         if (on_notices := self._on_notices) is None:
             return
 
+        asked = [unit, *islice(jobs, _MOST_ASKED_AHEAD)]
+
         def refresh() -> None:
             with self._lock:
-                on_notices(revoked.told_of(self._link, unit.raw))
+                on_notices(revoked.told_of(self._link, [one.raw for one in asked]))
+            for one in asked:
+                one.notices_at = now
 
         self._redis_errors.attempt(refresh, "the notices about a job could not be processed")

@@ -387,6 +387,7 @@ class UnitOfWork:
         field: Its field in the owner's in-flight hash, or the equivalent for a job in an inbox.
         is_marked: True for a suspect, which is marked as started.
         fetched_at: When it was fetched, on the monotonic clock.
+        notices_at: When notices about it were asked for after it was fetched, on the same clock.
 
     Attributes:
         is_acknowledged_early: True if it runs at most once and has left Redis, apart from what is under `kept_by`.
@@ -406,6 +407,7 @@ class UnitOfWork:
     field: bytes
     is_marked: bool
     fetched_at: float
+    notices_at: float = 0.0
     is_listed: bool = False
     is_acknowledged_early: bool = False
     is_sent_again: bool = False

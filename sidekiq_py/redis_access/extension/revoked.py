@@ -71,16 +71,15 @@ def list_revoked(pool: Pool, now: float, most: int) -> list[str]:
     return [jid.decode(errors="replace") for jid in reversed(found)]
 
 
-def told_of(link: Link, raw: bytes) -> list[bytes]:
+def told_of(link: Link, raws: Sequence[bytes]) -> list[bytes]:
     """
-    The notices that a fetch of this job would return now; see `fetch.lua`.
+    The notices that a fetch of these jobs would return now; see `fetch.lua`.
 
     Raises:
         RedisError: Redis did not answer, or refused to. In a notice, an error reply would revoke the job.
     """
-    jid = str(parse_job_or_empty(raw).get("jid"))
-    number, until = raise_first(link.batch([("GET", keys.NOTICES), ("ZSCORE", keys.REVOKED, jid)]))
-    notices = [number or b""]
-    if until is not None:
-        notices.append(jid.encode(errors="replace"))
-    return notices
+    jids = [str(parse_job_or_empty(raw).get("jid")) for raw in raws]
+    questions = [("ZSCORE", keys.REVOKED, jid) for jid in jids]
+    number, *found = raise_first(link.batch([("GET", keys.NOTICES), *questions]))
+    revoked = (jid for jid, until in zip(jids, found, strict=True) if until is not None)
+    return [number or b"", *(jid.encode(errors="replace") for jid in revoked)]

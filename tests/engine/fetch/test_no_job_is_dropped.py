@@ -9,6 +9,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from math import inf
 from typing import Any
 
 import pytest
@@ -607,6 +608,33 @@ def test_a_job_that_was_revoked_in_the_buffer_is_noticed(pool: Pool, redis_clien
 
     assert unit is not None
     assert noticed[-1][1:] == [b"a"]
+    fetcher.close()
+
+
+def test_all_jobs_that_wait_in_the_buffer_are_asked_about_at_once(pool: Pool, redis_client: redis.Redis) -> None:
+    """One request for each of them took longer than the jobs, where a shortage of CPU had kept them waiting."""
+    noticed: list[Any] = []
+    ownership = Ownership("me:1:abc", ["default"], 30)
+    fetcher = ReliableFetcher(
+        CapsuleConfig(), Config(), pool, ownership, report=lambda error, context: None, on_notices=noticed.append
+    )
+    push(redis_client, *(f'{{"class":"Report","args":[],"jid":"{jid}"}}' for jid in "abc"))
+    fill(fetcher, 3)
+    for unit in fetcher._buffer.jobs:
+        unit.fetched_at = 0.0
+    last = fetcher._buffer.jobs[-1]
+
+    revoked.revoke(pool, ["c"], now=now_seconds(), kept_seconds=60)
+    requests = len(noticed)
+    fetcher.take()
+
+    assert noticed[-1][1:] == [b"c"]
+    assert last.notices_at > 0
+    # Also on a machine that has taken long for these lines.
+    last.notices_at = inf
+    fetcher._buffer.jobs.popleft()
+    assert fetcher.take() is last
+    assert len(noticed) == requests + 1
     fetcher.close()
 
 
